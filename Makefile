@@ -1,0 +1,33 @@
+# Needs only Python >= 3.11 and make; everything else is installed into .venv from requirements.lock.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: test check demo lock clean
+
+test: check  ## set up, then run linters, type checks and tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(STAMP)  ## two piles of episodes in, a cost and a safe policy out
+	$(BIN)/python tools/demo.py
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "safemil needs Python >= 3.11, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: $(STAMP)  ## pin every dependency anew
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra video --group dev --universal --fork-strategy fewest --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist demo
