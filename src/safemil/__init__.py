@@ -1,3 +1,48 @@
-"""Learn safe policies from incident logs."""
+"""Learn safe policies from incident logs.
+
+>>> import safemil  # doctest: +SKIP
+>>> bad, logs = safemil.load("incidents.parquet"), safemil.load("logs.parquet")  # doctest: +SKIP
+>>> run = safemil.train("safemil", nonpreferred=bad, unlabeled=logs, seed=0)  # doctest: +SKIP
+>>> risk = run.cost(logs)  # one array per episode  # doctest: +SKIP
+>>> action = run.act(logs.observations[0])  # deterministic by default  # doctest: +SKIP
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from safemil.api import Run as Run
+    from safemil.api import train as train
+    from safemil.data import Annotations as Annotations
+    from safemil.data import Trajectories as Trajectories
+    from safemil.data import load as load
+    from safemil.data import load_annotated as load_annotated
+    from safemil.data import save as save
+    from safemil.data import split as split
+    from safemil.errors import InputError as InputError
+
+_HOMES = {
+    "Annotations": "safemil.data",
+    "InputError": "safemil.errors",
+    "Run": "safemil.api",
+    "Trajectories": "safemil.data",
+    "load": "safemil.data",
+    "load_annotated": "safemil.data",
+    "save": "safemil.data",
+    "split": "safemil.data",
+    "train": "safemil.api",
+}
+__all__ = [*_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    # JAX takes a second to import: `safemil --help` and `safemil.tasks` do without it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'safemil' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

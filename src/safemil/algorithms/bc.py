@@ -1,0 +1,72 @@
+"""BC-Unlabeled: clone every step of the unlabeled pile.
+
+The baseline of SafeMIL (arXiv:2511.08136, Section 5): what imitation does when part of what it imitates
+is unsafe. It learns no cost and does not look at the non-preferred pile.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import optax
+from jaxtyping import Array, Float
+
+from safemil.algorithms.cloning import Loss, Optimiser, bc_losses
+from safemil.data.sampling import Dataset, sample_steps
+from safemil.networks import Policy
+from safemil.settings import require_positive, require_within
+
+NEEDS: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Config:
+    updates: int = 10_000
+    batch: int = 256  # steps per update
+    lr: float = 3e-4
+    weight_decay: float = 0.01
+    clip_norm: float = 10.0
+    hidden: tuple[int, ...] = (256, 256)
+    loss: Loss = "nll"
+
+    def __post_init__(self) -> None:
+        require_positive(self, "updates", "batch", "lr", "clip_norm")
+        require_within(self, "weight_decay", 0, 1)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        return Optimiser(self.lr, self.weight_decay, self.clip_norm)
+
+
+PRESETS = {
+    "fast": Config(),
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5),  # Table 2
+}
+
+
+class State(NamedTuple):
+    policy: Policy
+    opt: optax.OptState
+
+
+def init(config: Config, data: Dataset, key: Array) -> State:
+    policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
+    return State(policy, config.optimiser.init(policy))
+
+
+def update(
+    config: Config, state: State, data: Dataset, step: Array, key: Array
+) -> tuple[State, dict[str, Float[Array, ""]]]:
+    rows = sample_steps(data.unlabeled, config.batch, key)
+    observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
+
+    def loss(policy: Policy) -> Array:
+        return bc_losses(policy, observations, actions, config.loss).mean()
+
+    value, grads = jax.value_and_grad(loss)(state.policy)
+    policy, opt = config.optimiser.step(state.policy, grads, state.opt)
+    return State(policy, opt), {"loss/policy": value}
+
+
+def act(state: State, observations: Array, key: Array | None = None) -> Array:
+    return state.policy.act(observations, key)

@@ -1,0 +1,50 @@
+"""What the methods share: the behaviour-cloning loss L_π and the optimiser of Appendix E."""
+
+from typing import Literal, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from safemil.networks import Policy
+
+Loss = Literal["nll", "mse"]
+N = TypeVar("N")
+
+
+class Optimiser(NamedTuple):
+    """AdamW behind a clip of the global norm."""
+
+    lr: float
+    weight_decay: float
+    clip_norm: float
+
+    def transformation(self) -> optax.GradientTransformation:
+        adamw = optax.adamw(self.lr, weight_decay=self.weight_decay)
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw)
+
+    def init(self, net: N) -> optax.OptState:
+        return self.transformation().init(net)  # type: ignore[arg-type]
+
+    def step(self, net: N, grads: N, state: optax.OptState) -> tuple[N, optax.OptState]:
+        updates, state = self.transformation().update(grads, state, net)  # type: ignore[arg-type]
+        return optax.apply_updates(net, updates), state  # type: ignore[arg-type, return-value]
+
+
+def bc_losses(
+    policy: Policy, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"], loss: Loss
+) -> Float[Array, "*batch"]:
+    """L_π(s, a): the negative log-likelihood, or the squared error of the mode."""
+    if loss == "nll":
+        return -policy.log_prob(observations, actions)
+    return jnp.square(policy.mode(observations) - actions).sum(axis=-1)
+
+
+def weighted_mean(values: Float[Array, "*batch"], weights: Float[Array, "*batch"]) -> Float[Array, ""]:
+    """Σ w·x / Σ w: weights need not sum to one, and a scale common to all of them does not matter.
+
+    The sum is kept above zero, so that a batch in which nothing carries weight gives 0 and no NaN.
+    """
+    total = jnp.maximum(weights.sum(), jnp.finfo(weights.dtype).tiny)
+    return (weights * values).sum() / jax.lax.stop_gradient(total)

@@ -1,0 +1,402 @@
+"""The two things a user does: `train` a run, and ask a `Run` for costs and actions."""
+
+import dataclasses
+import os
+import platform
+import subprocess
+import time
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+import safemil
+from safemil import loop
+from safemil.algorithms import Algorithm, find
+from safemil.data import Annotations, Trajectories, shared_episodes
+from safemil.data.sampling import Dataset, Scaler
+from safemil.data.trajectories import recorded_actions
+from safemil.errors import InputError, unknown
+from safemil.progress import Bar, bar
+from safemil.runs import Checkpoint, RunDirectory
+from safemil.settings import resolve
+
+ROWS_AT_ONCE = 8192  # steps scored in one call: bounds memory, and one compiled shape serves every file
+
+
+class Run:
+    """A trained run: its cost and its policy, for one seed or several.
+
+    With several seeds, `run[i]` is the run of one of them; `cost` is their mean, and `act` asks for one.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        config: Any,
+        seeds: Sequence[int],
+        state: Any,
+        scaler: Scaler,
+        bounds: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+        metrics: list[dict[str, Any]],
+        path: Path | None = None,
+    ):
+        self.algorithm = algorithm
+        self.config = config
+        self.seeds = tuple(seeds)
+        self.metrics = metrics
+        self.path = path
+        self._state = state  # every array with a leading axis over seeds
+        self._scaler = scaler
+        self._bounds = bounds
+
+    @property
+    def observation_size(self) -> int:
+        return int(self._scaler.mean.shape[0])
+
+    @property
+    def action_size(self) -> int:
+        return len(self._bounds[0])
+
+    def __repr__(self) -> str:
+        where = f" in {self.path}" if self.path else ""
+        return f"Run({self.algorithm}, seeds {list(self.seeds)}, {self.config.updates} updates{where})"
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def __getitem__(self, index: int) -> "Run":
+        """The run of one seed."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"this run holds {len(self)} seeds, asked for number {index}")
+        index %= len(self)
+        state = jax.tree.map(lambda leaf: leaf[index : index + 1], self._state)
+        metrics = [
+            {name: value[index : index + 1] if isinstance(value, list) else value for name, value in line.items()}
+            for line in self.metrics
+        ]
+        return Run(
+            self.algorithm, self.config, [self.seeds[index]], state, self._scaler, self._bounds, metrics, self.path
+        )
+
+    def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+        """ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds where there are several."""
+        algorithm = find(self.algorithm)
+        if not hasattr(algorithm, "cost"):
+            raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
+        self._check_width(trajectories.observation_size, trajectories.action_size)
+        blocks = [
+            np.asarray(_cost(algorithm, self._state, self._scaler, *_padded(trajectories, first)))
+            for first in range(0, trajectories.steps, ROWS_AT_ONCE)
+        ]
+        return trajectories.by_episode(np.concatenate(blocks)[: trajectories.steps])
+
+    def act(self, observation: npt.ArrayLike, *, key: jax.Array | None = None) -> npt.NDArray[np.float64]:
+        """The action for an observation (S,) or a batch (N, S), in the units of the log.
+
+        Deterministic (the policy's mode) unless a `key` is given, with which it is sampled.
+        """
+        if len(self) > 1:
+            raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
+        observations = np.asarray(observation, np.float32)
+        if observations.ndim not in (1, 2):
+            raise InputError(f"an observation is (S,) or a batch of them (N, S), got shape {observations.shape}.")
+        self._check_width(observations.shape[-1], self.action_size)
+        if not np.isfinite(observations).all():
+            raise InputError("the observation must be finite, got NaN or infinity in it.")
+        actions = _act(find(self.algorithm), self._state, self._scaler, observations, key)
+        return recorded_actions(np.asarray(actions), *self._bounds)
+
+    def _check_width(self, observation_size: int, action_size: int) -> None:
+        ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
+        if ours != theirs:
+            raise InputError(
+                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got {theirs[0]} and "
+                f"{theirs[1]}; give data with the columns of the training data."
+            )
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the run as a run directory."""
+        directory = RunDirectory(path)
+        directory.create(overwrite=overwrite)
+        self._write(directory, {})
+        for line in self.metrics:
+            directory.append_metrics(line)
+        directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
+        self.path = directory.path
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Run":
+        """Read a run directory; nothing in it is executed."""
+        directory = RunDirectory(path)
+        config, manifest = directory.read_config(), directory.read_manifest()
+        checkpoint = directory.latest_checkpoint()
+        if checkpoint is None:
+            raise InputError(f"{path} holds no whole checkpoint; train it (further) with --resume.")
+        try:
+            algorithm = find(config["algorithm"])
+            settings = resolve(algorithm.PRESETS["fast"], config["settings"])
+            sizes = int(manifest["observation_size"]), int(manifest["action_size"])
+            bounds = np.asarray(manifest["action_low"], float), np.asarray(manifest["action_high"], float)
+            run = Run(config["algorithm"], settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, [])
+            run._restore(checkpoint, Dataset.empty(*sizes))
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
+        run.metrics, run.path = directory.read_metrics(), directory.path
+        return run
+
+    def _write(self, directory: RunDirectory, extra: dict[str, object]) -> None:
+        header = {"algorithm": self.algorithm, "seeds": list(self.seeds)}
+        directory.write_config(header, dataclasses.asdict(self.config))
+        directory.write_manifest(
+            {
+                "safemil": safemil.__version__,
+                "python": platform.python_version(),
+                "jax": jax.__version__,
+                "numpy": np.__version__,
+                "machine": platform.machine(),
+                "git": _git_state(),
+                "observation_size": self.observation_size,
+                "action_size": self.action_size,
+                "action_low": self._bounds[0].tolist(),
+                "action_high": self._bounds[1].tolist(),
+                **extra,
+            }
+        )
+
+    def _checkpoint(self, step: int, state: Any) -> Checkpoint:
+        return Checkpoint(step, loop.state_arrays({"state": state, "scaler": self._scaler}))
+
+    def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
+        template = jax.eval_shape(lambda: loop.init(find(self.algorithm), self.config, data, self.seeds))
+        restored = loop.state_from_arrays({"state": template, "scaler": self._scaler}, checkpoint.arrays)
+        self._state, self._scaler = restored["state"], restored["scaler"]
+
+
+def train(
+    algorithm: str,
+    *,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None = None,
+    annotations: Annotations | None = None,
+    preset: str = "fast",
+    seed: int = 0,
+    seeds: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    log_every: int = 50,
+    checkpoint_seconds: float = 30.0,
+    progress: bool = True,
+    **settings: object,
+) -> Run:
+    """Train `algorithm` on two piles of episodes; further keywords are its settings.
+
+    `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is kept in
+    a folder as it goes: kill it at any moment, call again with `resume=True`, and it ends where it would
+    have ended. `annotations` are true rewards and costs of the unlabeled pile, for the methods that are
+    told them.
+    """
+    method = find(algorithm)
+    if preset not in method.PRESETS:
+        raise unknown("preset", preset, method.PRESETS)
+    config = resolve(method.PRESETS[preset], settings)
+    _check_loop_options(seed, seeds, log_every)
+    _check_piles(algorithm, method, unlabeled, nonpreferred, annotations)
+    needed = _needed(method, nonpreferred, annotations)
+    scaler = Scaler.of(unlabeled)
+    data = Dataset.of(scaler, unlabeled, **needed)
+    bounds = unlabeled.action_low, unlabeled.action_high
+    run = Run(algorithm, config, range(seed, seed + seeds), None, scaler, bounds, [])
+    run._state = loop.init(method, config, data, run.seeds)
+    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds)
+    if out is not None:
+        recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+    recorder.fit(method, data, interval=log_every, progress=progress)
+    return run
+
+
+class _Recorder:
+    """Keeps what happens during training: in memory, and in a run directory where there is one."""
+
+    def __init__(self, run: Run, hashes: dict[str, object], checkpoint_seconds: float):
+        self.run = run
+        self.hashes = hashes
+        self.checkpoint_seconds = checkpoint_seconds
+        self.directory: RunDirectory | None = None
+        self.step = 0
+        self.saved_step = -1
+        self.saved_at = time.monotonic()
+        self.started = time.monotonic()
+        self.earlier_seconds = 0.0
+
+    def open(self, directory: RunDirectory, data: Dataset, *, resume: bool, overwrite: bool) -> None:
+        directory.create(resume=resume, overwrite=overwrite)
+        if (directory.path / "manifest.json").exists():  # written after the config: the run had begun
+            self._check_same(directory)
+            checkpoint = directory.latest_checkpoint()
+            if checkpoint is not None:
+                self.run._restore(checkpoint, data)
+                self.step = self.saved_step = checkpoint.step
+            directory.truncate_metrics(self.step)
+            self.run.metrics = directory.read_metrics()
+            self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
+        self.directory = directory
+        self.run.path = directory.path
+        self.run._write(directory, self.hashes)
+
+    def _check_same(self, directory: RunDirectory) -> None:
+        config, manifest = directory.read_config(), directory.read_manifest()
+        ours = {"algorithm": self.run.algorithm, "seeds": list(self.run.seeds)}
+        settings = config.pop("settings")
+        theirs = resolve(self.run.config, settings) if config == ours else None
+        if theirs != self.run.config:
+            raise InputError(
+                f"{directory.path} was begun with other settings (see its config.toml); "
+                "resume it with those, or choose another folder."
+            )
+        for name, value in self.hashes.items():
+            if manifest.get(name) != value:
+                raise InputError(f"{directory.path} was begun with other data ({name} differs); resume with the same.")
+
+    def fit(self, method: Algorithm, data: Dataset, *, interval: int, progress: bool) -> None:
+        run = self.run
+        with bar(f"training {run.algorithm}", run.config.updates, start=self.step, show=progress) as shown:
+            record = partial(self._record, shown)
+            try:
+                loop.fit(
+                    method, run.config, data, run.seeds, run._state,
+                    start=self.step, interval=interval, on_interval=record,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                self._save()
+                raise
+        self._save()
+        if self.directory is not None:
+            run._write(self.directory, {**self.hashes, "seconds": self._seconds()})
+
+    def _record(self, shown: Bar, step: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
+        line: dict[str, Any] = {"step": step, "seconds": round(self._seconds(), 2)}
+        for name, values in metrics.items():
+            if not np.isnan(values).all():
+                line[name] = [float(value) if np.isfinite(value) else None for value in values]
+        if self.directory is not None:
+            self.directory.append_metrics(line)
+        self.run.metrics.append(line)
+        self.run._state, self.step = state, step
+        losses = (f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name)
+        shown.at(step, "  ".join(losses))
+        if time.monotonic() - self.saved_at > self.checkpoint_seconds:
+            self._save()
+
+    def _save(self) -> None:
+        if self.directory is not None and self.step > self.saved_step:
+            self.directory.save_checkpoint(self.run._checkpoint(self.step, self.run._state))
+            self.saved_step, self.saved_at = self.step, time.monotonic()
+
+    def _seconds(self) -> float:
+        return self.earlier_seconds + time.monotonic() - self.started
+
+
+@partial(jax.jit, static_argnames="algorithm")
+def _cost(algorithm: Any, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array) -> jax.Array:
+    observations = scaler(observations)
+    return jax.vmap(lambda one: algorithm.cost(one, observations, actions))(state).mean(axis=0)
+
+
+@partial(jax.jit, static_argnames="algorithm")
+def _act(
+    algorithm: Algorithm, state: Any, scaler: Scaler, observations: npt.NDArray[np.float32], key: jax.Array | None
+) -> jax.Array:
+    one = jax.tree.map(lambda leaf: leaf[0], state)
+    return algorithm.act(one, scaler(jnp.asarray(observations)), key)
+
+
+def _padded(trajectories: Trajectories, first: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """A block of steps, filled up with zeros so that every block has the same shape."""
+    blocks = []
+    for values in (trajectories.observations, trajectories.actions):
+        block = np.zeros((ROWS_AT_ONCE, values.shape[1]), np.float32)
+        rows = values[first : first + ROWS_AT_ONCE]
+        block[: len(rows)] = rows
+        blocks.append(block)
+    return blocks[0], blocks[1]
+
+
+def _check_loop_options(seed: int, seeds: int, log_every: int) -> None:
+    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("log_every", log_every, 1)):
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, got {value}.")
+    if seed + seeds > 2**31:
+        raise InputError(f"seeds must lie below 2^31, got {seed}.")
+
+
+def _check_piles(
+    name: str,
+    method: Algorithm,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    annotations: Annotations | None,
+) -> None:
+    if "nonpreferred" in method.NEEDS and nonpreferred is None:
+        raise InputError(f"{name} learns from non-preferred episodes too; give them with --nonpreferred.")
+    if "annotations" in method.NEEDS and annotations is None:
+        raise InputError(f"{name} is told the true rewards and costs; give unlabeled data that records them.")
+    if annotations is not None and len(annotations) != unlabeled.steps:
+        raise InputError(f"need one annotation per unlabeled step ({unlabeled.steps}), got {len(annotations)}.")
+    if nonpreferred is None:
+        return
+    sizes = [(pile.observation_size, pile.action_size) for pile in (nonpreferred, unlabeled)]
+    if sizes[0] != sizes[1]:
+        raise InputError(
+            f"both piles need the same columns; the non-preferred one has {sizes[0][0]} observation and {sizes[0][1]} "
+            f"action columns, the unlabeled one {sizes[1][0]} and {sizes[1][1]}."
+        )
+    for bound in ("action_low", "action_high"):
+        ours, theirs = getattr(nonpreferred, bound), getattr(unlabeled, bound)
+        if not np.array_equal(ours, theirs):
+            raise InputError(f"both piles need the same action bounds, got {bound} {ours} and {theirs}.")
+    shared = shared_episodes(nonpreferred, unlabeled)
+    if len(shared):
+        warnings.warn(
+            f"{len(shared)} episodes are in both piles (first: {nonpreferred.ids[shared[0][0]]}); "
+            "a cost can't tell them apart: take them out of one.",
+            stacklevel=3,
+        )
+
+
+def _needed(
+    method: Algorithm, nonpreferred: Trajectories | None, annotations: Annotations | None
+) -> dict[str, Any]:
+    """What the method declares it needs: the rest is not shown to it."""
+    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
+    return {name: value for name, value in offered.items() if name in method.NEEDS}
+
+
+def _hashes(
+    unlabeled: Trajectories, nonpreferred: Trajectories | None = None, annotations: Annotations | None = None
+) -> dict[str, object]:
+    piles = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "annotations": annotations}
+    return {f"{name}_sha256": pile.content_hash() for name, pile in piles.items() if pile is not None}
+
+
+def _empty_scaler(size: int) -> Scaler:
+    return Scaler(jnp.zeros(size), jnp.ones(size))
+
+
+def _git_state() -> str | None:
+    """The commit of the checkout that this package runs from, if it is one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():  # installed: a repository around it would be somebody else's
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,166 @@
+"""Episodes on the device, and draws of segments and bags from them.
+
+A segment is drawn in two steps, an episode uniformly and then a start uniformly among those that leave
+room for H steps, so no segment crosses the border of an episode. An episode shorter than H contributes
+itself, with a mask.
+"""
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from safemil.data.trajectories import Annotations, Trajectories
+
+Length = int | Literal["full"]
+
+
+class Scaler(NamedTuple):
+    """Standardises observations with the unlabeled pile's mean and deviation."""
+
+    mean: Float[Array, " S"]
+    deviation: Float[Array, " S"]
+
+    @staticmethod
+    def of(trajectories: Trajectories) -> "Scaler":
+        """A column that never moves keeps its scale: dividing by its rounding noise would blow it up."""
+        mean = trajectories.observations.mean(axis=0, dtype=np.float64)
+        deviation = trajectories.observations.std(axis=0, dtype=np.float64)
+        deviation = np.where(deviation > 1e-6 * (1 + np.abs(mean)), deviation, 1.0)
+        return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
+
+    def __call__(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch S"]:
+        axes = tuple(range(observations.ndim - 1))
+        return (observations - jnp.expand_dims(self.mean, axes)) / jnp.expand_dims(self.deviation, axes)
+
+
+class Pile(eqx.Module):
+    """Episodes laid end to end on the device, observations standardised."""
+
+    observations: Float[Array, "steps S"]
+    actions: Float[Array, "steps A"]
+    starts: Int[Array, " episodes"]  # row of each episode's first step
+    lengths: Int[Array, " episodes"]
+    final_observations: Float[Array, "episodes S"]
+    has_final: Bool[Array, " episodes"]
+    terminated: Bool[Array, " episodes"]
+    longest: int = eqx.field(static=True)
+
+    @staticmethod
+    def of(trajectories: Trajectories, scaler: Scaler) -> "Pile":
+        return Pile(
+            observations=scaler(jnp.asarray(trajectories.observations)),
+            actions=jnp.asarray(trajectories.actions),
+            starts=jnp.asarray(trajectories.starts, jnp.int32),
+            lengths=jnp.asarray(trajectories.lengths, jnp.int32),
+            final_observations=scaler(jnp.asarray(trajectories.final_observations)),
+            has_final=jnp.asarray(trajectories.has_final),
+            terminated=jnp.asarray(trajectories.terminated),
+            longest=int(trajectories.lengths.max()),
+        )
+
+    @property
+    def observation_size(self) -> int:
+        return self.observations.shape[1]
+
+    @property
+    def action_size(self) -> int:
+        return self.actions.shape[1]
+
+
+class Dataset(NamedTuple):
+    """What an algorithm sees: two piles, and true rewards and costs only where it declares the need."""
+
+    unlabeled: Pile
+    nonpreferred: Pile | None = None
+    rewards: Float[Array, " steps"] | None = None  # of the unlabeled pile
+    costs: Float[Array, " steps"] | None = None
+
+    @staticmethod
+    def of(
+        scaler: Scaler,
+        unlabeled: Trajectories,
+        nonpreferred: Trajectories | None = None,
+        annotations: Annotations | None = None,
+    ) -> "Dataset":
+        return Dataset(
+            unlabeled=Pile.of(unlabeled, scaler),
+            nonpreferred=None if nonpreferred is None else Pile.of(nonpreferred, scaler),
+            rewards=None if annotations is None else jnp.asarray(annotations.rewards),
+            costs=None if annotations is None else jnp.asarray(annotations.costs),
+        )
+
+
+    @staticmethod
+    def empty(observation_size: int, action_size: int) -> "Dataset":
+        """One step of zeros: enough to know the shape of an algorithm's networks."""
+        one = Trajectories(np.zeros((1, observation_size)), np.zeros((1, action_size)), [1])
+        scaler, annotations = Scaler.of(one), Annotations([0.0], [0.0])
+        return Dataset.of(scaler, one, one, annotations)
+
+
+class Segments(NamedTuple):
+    """Partial trajectories of length H; `mask` is 0 on the padding of episodes shorter than H."""
+
+    observations: Float[Array, "*batch H S"]
+    actions: Float[Array, "*batch H A"]
+    mask: Float[Array, "*batch H"]
+    rows: Int[Array, "*batch H"]  # where each step stands in its pile
+
+
+class Bags(NamedTuple):
+    """Bags of K segments, written as places in a pool of M segments."""
+
+    pool: Segments  # (M, H, ...)
+    members: Int[Array, "bags K"]
+
+
+def sample_segments(pile: Pile, count: int, length: Length, key: Array) -> Segments:
+    """`count` segments: an episode uniformly with replacement, then a start uniformly."""
+    width = pile.longest if length == "full" else length
+    key_episode, key_start = jax.random.split(key)
+    episode = jax.random.randint(key_episode, (count,), 0, len(pile.lengths))
+    steps = jnp.minimum(pile.lengths[episode], width)  # (count,) real steps of each segment
+    start = jax.random.randint(key_start, (count,), 0, pile.lengths[episode] - steps + 1)
+    offset = jnp.arange(width)[None, :]
+    inside = jnp.minimum(offset, steps[:, None] - 1)  # padding repeats the last step
+    rows = (pile.starts[episode] + start)[:, None] + inside
+    mask = (offset < steps[:, None]).astype(jnp.float32)
+    return Segments(pile.observations[rows], pile.actions[rows], mask, rows)
+
+
+def sample_bags(
+    pile: Pile, *, bags: int, size: int, length: Length, pool: int | None, key: Array
+) -> Bags:
+    """Bags of `size` segments each, drawn with replacement.
+
+    Without a `pool` all segments of all bags are drawn from the pile. With one, `pool` segments are drawn
+    and the bags are drawn from those: a bag is still `size` draws with replacement from the data, but bags
+    share segments, so the variance of a score grows from σ²/K to about σ²(1/K + 1/M) while the network
+    runs over M segments instead of B·K.
+    """
+    key_pool, key_members = jax.random.split(key)
+    if pool is None:
+        members = jnp.arange(bags * size).reshape(bags, size)
+        return Bags(sample_segments(pile, bags * size, length, key_pool), members)
+    members = jax.random.randint(key_members, (bags, size), 0, pool)
+    return Bags(sample_segments(pile, pool, length, key_pool), members)
+
+
+def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
+    """Rows of `count` steps, every step of the pile equally likely."""
+    return jax.random.randint(key, (count,), 0, len(pile.observations))
+
+
+def discounted_to_go(values: Float[Array, " steps"], pile: Pile, gamma: float) -> Float[Array, " steps"]:
+    """Σ_{k≥t} γ^{k−t} values_k over the rest of the episode, for every step t at once."""
+    ends = pile.starts + pile.lengths - 1
+    decay = jnp.full(values.shape, gamma).at[ends].set(0.0)  # nothing flows in from the next episode
+
+    def join(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
+        return later[0] * earlier[0], earlier[1] + earlier[0] * later[1]
+
+    return jax.lax.associative_scan(join, (decay, values), reverse=True)[1]

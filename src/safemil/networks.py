@@ -1,0 +1,108 @@
+"""The networks of SafeMIL's Appendix E (arXiv:2511.08136), as pytrees of arrays.
+
+Every module works on inputs with any leading axes, so a batch needs no `vmap`. Observations come
+standardised and actions in [-1, 1].
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+MEAN_LIMIT = 7.0  # bound of a Gaussian's mean before the tanh
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+# tanh⁻¹(1) is infinite: recorded actions are drawn in to tanh(±3.8), which the means can reach.
+ACTION_LIMIT = 0.999
+
+
+class MLP(eqx.Module):
+    """Dense layers with an activation between them."""
+
+    weights: tuple[Float[Array, "inputs outputs"], ...]
+    biases: tuple[Float[Array, " outputs"], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(self, sizes: Sequence[int], activation: Callable[[Array], Array], *, key: Array):
+        """Glorot-uniform weights for layers of `sizes`, the input's width first."""
+        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        glorot = jax.nn.initializers.glorot_uniform()
+        keys = jax.random.split(key, len(pairs))
+        self.weights = tuple(glorot(k, pair, jnp.float32) for k, pair in zip(keys, pairs, strict=True))
+        self.biases = tuple(jnp.zeros(outputs) for _, outputs in pairs)
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        rows = x.reshape(-1, x.shape[-1])  # one large matrix product instead of many small ones
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            rows = self.activation(rows @ weight + bias[None, :])
+        rows = rows @ self.weights[-1] + self.biases[-1][None, :]
+        return rows.reshape(*x.shape[:-1], rows.shape[-1])
+
+
+class CostNet(eqx.Module):
+    """ĉ(s, a) in (0, 1): how risky it is to do a in s."""
+
+    mlp: MLP
+
+    def __init__(self, observation_size: int, action_size: int, hidden: Sequence[int], *, key: Array):
+        self.mlp = MLP([observation_size + action_size, *hidden, 1], jax.nn.elu, key=key)
+
+    def __call__(
+        self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
+    ) -> Float[Array, "*batch"]:
+        return jax.nn.sigmoid(self.mlp(jnp.concatenate([observations, actions], axis=-1))[..., 0])
+
+
+class Policy(eqx.Module):
+    """π(a | s): a mixture of Gaussians squashed by tanh into [-1, 1]."""
+
+    mlp: MLP
+    components: int = eqx.field(static=True)
+
+    def __init__(
+        self, observation_size: int, action_size: int, hidden: Sequence[int], *, components: int = 2, key: Array
+    ):
+        outputs = components * (1 + 2 * action_size)  # a logit, then means and log deviations
+        self.mlp = MLP([observation_size, *hidden, outputs], jax.nn.relu, key=key)
+        self.components = components
+
+    def mixture(
+        self, observations: Float[Array, "*batch S"]
+    ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C A"], Float[Array, "*batch C A"]]:
+        """Log weights, means and log deviations of the components, before the tanh."""
+        outputs = self.mlp(observations)
+        logits, rest = outputs[..., : self.components], outputs[..., self.components :]
+        means, log_stds = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
+        means = jnp.clip(means, -MEAN_LIMIT, MEAN_LIMIT)
+        return jax.nn.log_softmax(logits), means, jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+
+    def log_prob(
+        self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
+    ) -> Float[Array, "*batch"]:
+        """log π(a | s), the tanh's change of volume included."""
+        log_weights, means, log_stds = self.mixture(observations)
+        actions = jnp.clip(actions, -ACTION_LIMIT, ACTION_LIMIT)
+        standardised = (jnp.arctanh(actions)[..., None, :] - means) * jnp.exp(-log_stds)  # (..., C, A)
+        gaussians = -0.5 * standardised**2 - log_stds - 0.5 * jnp.log(2 * jnp.pi)
+        volume = jnp.log1p(-(actions**2)).sum(axis=-1)
+        return jax.nn.logsumexp(log_weights + gaussians.sum(axis=-1), axis=-1) - volume
+
+    def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
+        """The centre of the heaviest component: the action taken when no noise is wanted."""
+        log_weights, means, _ = self.mixture(observations)
+        heaviest = jnp.argmax(log_weights, axis=-1)[..., None, None]
+        return jnp.tanh(jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :])
+
+    def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
+        log_weights, means, log_stds = self.mixture(observations)
+        key_component, key_noise = jax.random.split(key)
+        chosen = jax.random.categorical(key_component, log_weights)[..., None, None]
+        mean = jnp.take_along_axis(means, chosen, axis=-2)[..., 0, :]
+        std = jnp.exp(jnp.take_along_axis(log_stds, chosen, axis=-2)[..., 0, :])
+        return jnp.tanh(mean + std * jax.random.normal(key_noise, mean.shape))
+
+    def act(self, observations: Float[Array, "*batch S"], key: Array | None = None) -> Float[Array, "*batch A"]:
+        """The mode, or a sample where a key is given."""
+        return self.mode(observations) if key is None else self.sample(observations, key=key)

@@ -1,0 +1,43 @@
+"""Progress bars with rate and time left, on standard error and only where somebody is watching."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class RateColumn(ProgressColumn):
+    """Units of work a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "  …/s", style="cyan")
+
+
+class Bar:
+    """One running bar."""
+
+    def __init__(self, progress: Progress, total: int, description: str, start: int):
+        self._progress = progress
+        self._task = progress.add_task(description, total=total, completed=start, note="")
+
+    def at(self, completed: int, note: str = "") -> None:
+        """Say how much is done, and what is worth knowing about it."""
+        self._progress.update(self._task, completed=completed, note=note)
+
+
+@contextlib.contextmanager
+def bar(description: str, total: int, *, start: int = 0, show: bool = True) -> Iterator[Bar]:
+    """A bar for `total` units of work, of which `start` are done already."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        RateColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[note]}", style="dim"),
+    )
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+        yield Bar(progress, total, description, start)

@@ -1,0 +1,126 @@
+"""Settings: one frozen dataclass serves Python, the command line and the config file.
+
+A value may come from a preset, then from a TOML file, then from `--set name=value`; each is checked
+against the type of its field, and a wrong name is answered with the near ones.
+"""
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from safemil.errors import InputError, unknown
+
+C = TypeVar("C")
+
+
+def resolve(base: C, *changes: Mapping[str, object]) -> C:
+    """`base` with each of `changes` laid over it in turn."""
+    assert dataclasses.is_dataclass(base)
+    hints = typing.get_type_hints(type(base))
+    merged: dict[str, object] = {}
+    for change in changes:
+        for name, value in change.items():
+            if name not in hints:
+                raise unknown("setting", name, hints)
+            merged[name] = _fit(name, value, hints[name])
+    return dataclasses.replace(base, **merged)  # type: ignore[type-var, misc]
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
+    """`["beta=0.5", "length=full"]` as a dict; a value is read as TOML, else taken as text.
+
+    >>> parse_assignments(["beta=0.5", "length=full"])
+    {'beta': 0.5, 'length': 'full'}
+    """
+    parsed: dict[str, object] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise InputError(f'a setting is written name=value, got "{assignment}"; for example --set beta=0.5')
+        parsed[name.strip()] = _parse_value(text.strip())
+    return parsed
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The settings in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML file ({error}); write one `name = value` a line.") from None
+
+
+def to_toml(settings: Mapping[str, object]) -> str:
+    """Flat settings as TOML; None is written "none", since TOML has no null and a default may not be None."""
+    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in settings.items())
+
+
+def require_positive(config: object, *names: str) -> None:
+    """Refuse settings that are not above zero; None means the setting is off."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, int | float) and not value > 0:
+            raise InputError(f"{name} must be above 0, got {value}.")
+
+
+def require_within(config: object, name: str, low: float, high: float) -> None:
+    """Refuse a setting outside [low, high]; None means the setting is off."""
+    value = getattr(config, name)
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
+
+
+def _parse_value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _fit(name: str, value: object, hint: Any) -> object:
+    """`value` as the type `hint`, or an error that says which values are possible."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if types.NoneType in options and value in (None, "none"):
+        return None
+    for option in options:
+        if typing.get_origin(option) is Literal and value in typing.get_args(option):
+            return value
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(_fit(name, item, typing.get_args(option)[0]) for item in value)
+        if option is float and type(value) in (int, float):
+            return float(typing.cast(float, value))
+        if option is int and type(value) is float and value.is_integer():  # 1e6 is how people write a million
+            return int(value)
+        if isinstance(option, type) and type(value) is option:
+            return value
+    raise InputError(f"{name} must be {_spell(options)}, got {value!r}.")
+
+
+def _spell(options: Sequence[Any]) -> str:
+    words: list[str] = []
+    for option in options:
+        if typing.get_origin(option) is Literal:
+            words += [f'"{choice}"' for choice in typing.get_args(option)]
+        elif typing.get_origin(option) is tuple:
+            words.append("a list such as [256, 256]")
+        elif option is types.NoneType:
+            words.append("none")
+        else:
+            words.append({int: "a whole number", float: "a number", bool: "true or false"}.get(option, "a text"))
+    return " or ".join(words)
+
+
+def _toml_value(value: object) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in str(value))
+    return f'"{escaped}"'
