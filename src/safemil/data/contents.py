@@ -1,6 +1,7 @@
 """What every reader gives and every writer takes."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +89,18 @@ def in_unit_box(
             "--action-low and --action-high, or action_bounds=(low, high), one number each or one per column."
         )
     return scaled, low, high
+
+
+def written_actions(trajectories: Trajectories) -> npt.NDArray[Any]:
+    """Actions in the units of the log; as short as can be, since half the files need no scaling."""
+    unit = (trajectories.action_low == -1).all() and (trajectories.action_high == 1).all()
+    return trajectories.actions if unit else trajectories.recorded_actions()
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names for a message, the first few of many."""
+    found = list(names)
+    return ", ".join(found[:most]) + (", ..." if len(found) > most else "") or "none"
 
 
 def bounds_to_json(trajectories: Trajectories) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from safemil.data import parquet, store
+from safemil.data import csv, dsrl, parquet, store
 from safemil.data.contents import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
@@ -31,7 +31,9 @@ class Format(Protocol):
 
 FORMATS: dict[str, Format] = {  # in the order they are tried
     "parquet": parquet,
+    "hdf5": dsrl,
     "store": store,
+    "csv": csv,  # last: any text may be one
 }
 TABLES = ("parquet", "csv")
 NAMES = Columns()
@@ -86,14 +88,19 @@ def save(
 
     `manifest` is kept by a store alone: whatever JSON can hold about where the episodes come from.
     """
-    path, name = Path(path), format or _format_for(Path(path))
-    if name not in FORMATS:
-        raise unknown("format", name, FORMATS)
+    name = format or format_for(path)
     if manifest and name != "store":
         raise InputError(f"only a store keeps a manifest; {path} would be {name}.")
-    contents = _contents(trajectories, annotations, manifest)
-    with _naming(path), _writable(path, FORMATS[name], overwrite) as target:
-        FORMATS[name].write(target, contents)
+    write(path, _contents(trajectories, annotations, manifest), name, overwrite=overwrite)
+
+
+def write(path: PathLike, contents: Contents, format: str, *, overwrite: bool = False) -> None:
+    """Write all that a file held into another."""
+    path = Path(path)
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    with _naming(path), _writable(path, FORMATS[format], overwrite) as target:
+        FORMATS[format].write(target, contents)
 
 
 def read_manifest(path: PathLike) -> dict[str, Any]:
@@ -131,11 +138,10 @@ def _format_of(path: Path) -> str:
     raise InputError(f"{path} is of none of the formats that can be read: {', '.join(FORMATS)}.")
 
 
-def _format_for(path: Path) -> str:
-    for name, format in FORMATS.items():
-        if path.suffix.lower() in format.SUFFIXES:
-            return name
-    return "store"
+def format_for(path: PathLike) -> str:
+    """The format that a path's suffix asks for."""
+    suffix = Path(path).suffix.lower()
+    return next((name for name, format in FORMATS.items() if suffix in format.SUFFIXES), "store")
 
 
 @contextmanager

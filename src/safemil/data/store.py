@@ -13,23 +13,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from safemil.data.contents import Contents, Options
-from safemil.data.trajectories import Annotations, Trajectories
+from safemil.data.trajectories import CONTENT, Trajectories, digest
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = ()
 ARRAYS, DESCRIPTION = "arrays.safetensors", "dataset.json"
 FORMAT, VERSION = "safemil-dataset", 1
-FIELDS = (
-    "observations",
-    "actions",
-    "lengths",
-    "final_observations",
-    "has_final",
-    "terminated",
-    "action_low",
-    "action_high",
-    "first_steps",
-)
+FIELDS = (*CONTENT, "first_steps")
 
 
 def recognises(path: Path) -> bool:
@@ -67,9 +57,8 @@ def write(path: Path, contents: Contents) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(held, name) for name in FIELDS}
     if held.ids.dtype.kind == "i":
         arrays["ids"] = held.ids
-    if contents.rewards is not None and contents.costs is not None:
-        arrays |= {"rewards": contents.rewards, "costs": contents.costs}
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path / ARRAYS)
+    arrays |= _annotations(contents)
+    save_file(arrays, path / ARRAYS)
     noted = {
         "format": FORMAT,
         "version": VERSION,
@@ -77,7 +66,7 @@ def write(path: Path, contents: Contents) -> None:
         "steps": held.steps,
         "observation_size": held.observation_size,
         "action_size": held.action_size,
-        "annotated": "rewards" in arrays,
+        "annotated": sorted(_annotations(contents)),
         "hashes": _hashes(contents),
         "manifest": contents.manifest,
     }
@@ -111,7 +100,9 @@ def _description(path: Path) -> dict[str, Any]:
 
 
 def _hashes(contents: Contents) -> dict[str, str]:
-    hashes = {"content": contents.trajectories.content_hash()}
-    if contents.rewards is not None and contents.costs is not None:
-        hashes["annotations"] = Annotations(contents.rewards, contents.costs).content_hash()
-    return hashes
+    return {"content": contents.trajectories.content_hash(), "annotations": digest(_annotations(contents))}
+
+
+def _annotations(contents: Contents) -> dict[str, npt.NDArray[Any]]:
+    pairs = (("rewards", contents.rewards), ("costs", contents.costs))
+    return {name: values.astype(np.float32) for name, values in pairs if values is not None}

@@ -7,7 +7,6 @@ An episode's final observation is one more row, the last of its episode, whose a
 # mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safemil.data.contents import Bounds, Columns, Contents, Options, in_unit_box
+from safemil.data.contents import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
 from safemil.data.trajectories import Bools, Ints, Trajectories, starts_of
 from safemil.errors import InputError, unknown
 
@@ -30,7 +29,7 @@ class Rows:
     ids: npt.NDArray[Any]  # (episodes,)
     episodes: Ints  # (rows,) number of the episode
     steps: Ints  # (rows,)
-    order: Ints  # (rows,) row of the table each comes from
+    order: Ints | slice  # row of the table each comes from; a slice spares a copy of what is in order
 
     def where(self, row: int) -> str:
         return f"episode {self.ids[self.episodes[row]]}, step {self.steps[row]}"
@@ -96,7 +95,8 @@ def _sorted_rows(table: pa.Table, columns: Columns) -> Rows:
         raise InputError("the table has no rows; need at least one step.")
     ids, episodes = _episodes(table, columns.episode)
     steps = _whole(table, columns.step)
-    order = np.lexsort((steps, episodes))
+    sorting = np.lexsort((steps, episodes))
+    order = slice(None) if np.array_equal(sorting, np.arange(len(steps))) else sorting
     rows = Rows(ids, episodes[order], steps[order], order)
     gaps = np.diff(rows.steps)
     bad = (np.diff(rows.episodes) == 0) & (gaps != 1)
@@ -139,7 +139,7 @@ def _whole(table: pa.Table, name: str) -> Ints:
     return values
 
 
-def _block(table: pa.Table, kind: str, spec: str | None, dtype: pa.DataType, order: Ints) -> Block:
+def _block(table: pa.Table, kind: str, spec: str | None, dtype: pa.DataType, order: Ints | slice) -> Block:
     """The columns of an observation or an action, its rows in the given order."""
     names = _names(table, kind, spec)
     first = table.column(names[0])
@@ -162,7 +162,7 @@ def _names(table: pa.Table, kind: str, spec: str | None) -> list[str]:
             return _matching(table, part)
     raise InputError(
         f'need a column "{kind}" of lists or columns {DEFAULTS[kind][1]} of numbers, but there is neither '
-        f"(columns: {_some(table.column_names)}); name yours with --{kind}."
+        f"(columns: {listed(table.column_names)}); name yours with --{kind}."
     )
 
 
@@ -172,7 +172,7 @@ def _matching(table: pa.Table, part: str) -> list[str]:
         return [part]
     found = _beginning(table, part)
     if not found:
-        raise InputError(f'no column begins with "{part[:-1]}" (columns: {_some(table.column_names)}).')
+        raise InputError(f'no column begins with "{part[:-1]}" (columns: {listed(table.column_names)}).')
     return found
 
 
@@ -207,8 +207,10 @@ def _from_lists(column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> tuple
     if not valid.all():
         row = int(np.flatnonzero(present)[np.argmin(valid) // width])
         raise InputError(f'the list in row {row} of "{name}" has an empty entry; every number is needed.')
-    values = np.zeros((len(column), width), flat.dtype)
-    values[present] = flat.reshape(-1, width)
+    values = flat.reshape(-1, width)
+    if not present.all():
+        values = np.zeros((len(column), width), flat.dtype)
+        values[present] = flat.reshape(-1, width)
     return values, present[:, None]
 
 
@@ -223,7 +225,7 @@ def _from_column(column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> tupl
     return numbers.fill_null(0).to_numpy(), column.is_valid().to_numpy()
 
 
-def _numbers(table: pa.Table, name: str, order: Ints) -> npt.NDArray[Any] | None:
+def _numbers(table: pa.Table, name: str, order: Ints | slice) -> npt.NDArray[Any] | None:
     """An optional column, NaN where it is empty."""
     if name not in table.column_names:
         return None
@@ -278,8 +280,6 @@ def to_table(contents: Contents, *, lists: bool) -> pa.Table:
     offsets = np.arange(len(step)) - np.repeat(starts_of(lengths), lengths)
     observations = np.empty((len(step), held.observation_size), np.float32)
     observations[step], observations[~step] = held.observations, held.final_observations[held.has_final]
-    unit = (held.action_low == -1).all() and (held.action_high == 1).all()
-    actions = held.actions if unit else held.recorded_actions()
     last = np.zeros(len(step), bool)
     last[starts_of(lengths) + held.lengths - 1] = held.terminated
     return pa.table(
@@ -287,7 +287,7 @@ def to_table(contents: Contents, *, lists: bool) -> pa.Table:
             "episode": np.repeat(held.ids, lengths),
             "step": np.repeat(held.first_steps, lengths) + offsets,
             **_columns("observation", observations, np.ones_like(step), lists),
-            **_columns("action", actions, step, lists),
+            **_columns("action", written_actions(held), step, lists),
             **{
                 name: _with_gaps(values, step)
                 for name, values in (("reward", contents.rewards), ("cost", contents.costs))
@@ -321,7 +321,3 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _first_null(column: pa.ChunkedArray) -> int:
     return int(np.argmin(column.is_valid().to_numpy()))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

@@ -5,7 +5,7 @@ can't see them by accident.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +19,16 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+CONTENT = (  # what is learned from; names and numbers of episodes and steps are not
+    "observations",
+    "actions",
+    "lengths",
+    "final_observations",
+    "has_final",
+    "terminated",
+    "action_low",
+    "action_high",
+)
 ROUNDING = 1e-5  # how far outside its bounds an action may lie and still be called rounded
 
 
@@ -242,8 +252,7 @@ class Trajectories:
 
     def content_hash(self) -> str:
         """SHA-256 of what is learned from, the same in every format and whatever the episodes are called."""
-        names = ("observations", "actions", "lengths", "final_observations", "has_final", "terminated")
-        return _digest(self, (*names, "action_low", "action_high"))
+        return digest({name: getattr(self, name) for name in CONTENT})
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -292,9 +301,6 @@ class Annotations:
         rows = rows_of(lengths, _chosen(episodes, len(lengths)))
         return type(self)(self.rewards[rows], self.costs[rows])
 
-    def content_hash(self) -> str:
-        return _digest(self, ("rewards", "costs"))
-
 
 def starts_of(lengths: Ints) -> Ints:
     """First row of each episode."""
@@ -335,6 +341,16 @@ def check_bounds(low: Doubles, high: Doubles) -> None:
             f"action bounds must be finite with low < high, got {low[column]:g} and {high[column]:g} "
             f"for action column {column}."
         )
+
+
+def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """SHA-256 of named arrays: their types, shapes and bytes, the same on every machine."""
+    found = hashlib.sha256()
+    for name, array in arrays.items():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        found.update(f"{name} {little.dtype.str} {little.shape};".encode())
+        found.update(little.data)
+    return found.hexdigest()
 
 
 def _middle_and_half(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Doubles, Doubles]:
@@ -410,16 +426,6 @@ def _check_alike(parts: Sequence[Trajectories]) -> None:
                 f"parts must have the same action bounds, got {first.action_low} to {first.action_high} "
                 f"and {part.action_low} to {part.action_high}."
             )
-
-
-def _digest(of: object, names: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for name in names:
-        array = getattr(of, name)
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)  # the same hash on every machine
-        digest.update(f"{name} {little.dtype.str} {little.shape};".encode())
-        digest.update(np.ascontiguousarray(little).data)
-    return digest.hexdigest()
 
 
 def _count(number: int, noun: str) -> str:
