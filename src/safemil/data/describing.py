@@ -134,7 +134,7 @@ def _duplicates(trajectories: Trajectories, constant: tuple[str, ...]) -> tuple[
     alike = defaultdict(list)
     for name, values in zip(_column_names(trajectories), _column_values(trajectories), strict=True):
         if name not in constant:
-            alike[(values + np.float32(0)).tobytes()].append(name)  # adding 0 makes -0 and 0 the same
+            alike[values.tobytes()].append(name)
     return tuple(tuple(names) for names in alike.values() if len(names) > 1)
 
 

@@ -7,6 +7,7 @@ bounds) goes into a group `safemil`, which other readers pass over.
 # h5py has no types and exports what mypy takes for private names.
 # mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ def write(path: Path, contents: Contents) -> None:
         "costs": contents.costs,
         "next_observations": _next_observations(held) if held.has_final.any() else None,
     }
-    with h5py.File(path, "w") as file:
+    buffer = BytesIO()  # h5py itself can neither report a full disk in one error nor close the file after it
+    with h5py.File(buffer, "w") as file:
         for name, values in arrays.items():
             if values is not None:
                 file.create_dataset(name, data=values, compression="gzip", compression_opts=1, shuffle=True)
@@ -91,6 +93,7 @@ def write(path: Path, contents: Contents) -> None:
         for name in NOTED:
             values = getattr(held, name)
             ours[name] = values.astype(object) if values.dtype.kind == "U" else values
+    path.write_bytes(buffer.getbuffer())
 
 
 def _ends(file: h5py.File, steps: int) -> tuple[Bools, Ints]:

@@ -58,7 +58,10 @@ def write(path: Path, contents: Contents) -> None:
     if held.ids.dtype.kind == "i":
         arrays["ids"] = held.ids
     arrays |= _annotations(contents)
-    save_file(arrays, path / ARRAYS)
+    try:
+        save_file(arrays, path / ARRAYS)
+    except SafetensorError as error:  # its only error, here always the disk's
+        raise OSError(f"{ARRAYS} can't be written: {error}") from error
     noted = {
         "format": FORMAT,
         "version": VERSION,

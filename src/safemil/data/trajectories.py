@@ -365,6 +365,7 @@ def _matrix(name: str, values: npt.ArrayLike) -> Floats:
             over="ignore"
         ):  # what float32 can't hold becomes inf, which is refused with its place
             array = np.array(values, dtype=np.float32, order="C")
+            array += np.float32(0)  # -0 becomes 0: equal numbers have equal bytes, so equal hashes
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be rows of numbers of one width: {error}.") from error
     if array.ndim != 2 or not array.shape[1]:
