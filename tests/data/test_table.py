@@ -101,6 +101,14 @@ def test_a_last_row_without_an_action_is_the_final_observation(csv):
     assert held.lengths.tolist() == [2, 1]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 1)])
+def test_a_final_observation_has_an_empty_list_for_its_action(kind, parquet):
+    held = load(parquet(**log(action=pa.array([[0.1], None, [0.3]], kind))))
+    assert held.lengths.tolist() == [1, 1]
+    assert held.final_observations.tolist() == [[3, 4], [0, 0]]
+    np.testing.assert_allclose(held.actions, [[0.1], [0.3]], rtol=1e-6)
+
+
 def test_an_episode_is_terminated_if_any_of_its_rows_says_so(csv):
     held = load(csv("episode,step,obs_0,act_0,terminated\n0,0,1,0,0\n0,1,1,0,1\n1,0,1,0,0\n"))
     assert held.terminated.tolist() == [True, False]
@@ -175,12 +183,12 @@ def test_an_action_that_is_half_there_is_refused(csv):
 
 
 def test_nan_in_a_csv_is_no_missing_action(csv):
-    with pytest.raises(InputError, match='"act_0".*is nan at episode 0, step 1'):
+    with pytest.raises(InputError, match=r'"act_0".*is nan at episode 0, step 1'):
         load(csv("episode,step,obs_0,act_0\n0,0,1,0\n0,1,1,nan\n"))
 
 
 def test_a_csv_with_rows_of_different_widths_is_refused(csv):
-    with pytest.raises(InputError, match="CSV file can't be read.*Expected 4 columns, got 3"):
+    with pytest.raises(InputError, match=r"CSV file can't be read.*Expected 4 columns, got 3"):
         load(csv("episode,step,obs_0,act_0\n0,0,1,0\n0,1,1\n"))
 
 

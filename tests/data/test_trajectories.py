@@ -169,7 +169,7 @@ def test_annotations_add_up_per_episode(marks):
 def test_annotations_that_do_not_fit_are_refused(marks):
     with pytest.raises(InputError, match="a cost for each reward, got 1 and 2"):
         Annotations([1, 2], [1])
-    with pytest.raises(InputError, match="costs must be finite.*row 1 is nan"):
+    with pytest.raises(InputError, match=r"costs must be finite.*row 1 is nan"):
         Annotations([1, 2], [1, np.nan])
     with pytest.raises(InputError, match="5 steps, but 6 steps are annotated"):
         marks.episode_sums([5])
