@@ -66,6 +66,13 @@ def test_every_kind_of_list_is_read(kind, parquet):
     assert held.observations.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float16(), pa.bool_(), pa.decimal128(30, 2)])
+def test_every_kind_of_number_is_read(kind, parquet):
+    ones = pa.array([1, 1, 1]).cast(kind) if kind != pa.float16() else pa.array(np.ones(3, np.float16))
+    held = load(parquet(**log(observation=None, obs_0=ones)))
+    assert held.observations.tolist() == [[1], [1], [1]]
+
+
 @pytest.mark.parametrize("names", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_every_kind_of_text_names_an_episode(names, parquet):
     assert load(parquet(**log(episode=pa.array(["b", "b", "a"], names)))).ids.tolist() == ["b", "a"]

@@ -19,6 +19,7 @@ from safemil.data.contents import Bounds, Columns, Contents, Options, in_unit_bo
 from safemil.data.trajectories import Bools, Ints, Trajectories, starts_of
 from safemil.errors import InputError, unknown
 
+NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
 DEFAULTS = {"observation": ("observation", "obs_*"), "action": ("action", "act_*")}
 
 
@@ -216,7 +217,7 @@ def _from_lists(column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> tuple
 
 def _from_column(column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> tuple[npt.NDArray[Any], Bools]:
     kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if not any(check(kind) for check in NUMERIC):
         if column.null_count < len(column):
             raise InputError(f'"{name}" must hold numbers, but holds {kind}.')
         column = pa.chunked_array([pa.nulls(len(column), dtype)])
@@ -303,9 +304,10 @@ def _columns(kind: str, values: npt.NDArray[Any], present: Bools, lists: bool) -
     if not lists:
         prefix = DEFAULTS[kind][1].removesuffix("*")
         return {f"{prefix}{i}": _with_gaps(values[:, i], present) for i in range(values.shape[1])}
-    offsets = np.concatenate([[0], np.cumsum(present * values.shape[1])]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(present * values.shape[1])])
     flat = pa.array(np.ascontiguousarray(values).ravel())
-    return {kind: pa.ListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~present))}
+    # Large: the offsets of ordinary lists end at 2^31 numbers.
+    return {kind: pa.LargeListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~present))}
 
 
 def _with_gaps(values: npt.NDArray[Any], present: Bools) -> pa.Array:

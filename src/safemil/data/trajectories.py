@@ -79,24 +79,21 @@ class Trajectories:
         keep("actions", _matrix("actions", actions))
         keep("lengths", _whole("lengths", lengths))
         self._check_lengths()
-        episodes, size = len(self.lengths), self.observation_size
-        keep("ids", _names(np.arange(episodes) if ids is None else ids))
-        keep(
-            "first_steps",
-            _whole("first_steps", np.zeros(episodes, int) if first_steps is None else first_steps),
+        episodes, given = len(self.lengths), final_observations is not None
+
+        def per_episode(values: npt.ArrayLike | None, default: object) -> npt.ArrayLike:
+            return np.full(episodes, default) if values is None else values
+
+        finals = (
+            np.zeros((episodes, self.observation_size)) if final_observations is None else final_observations
         )
-        keep(
-            "terminated", _flags("terminated", np.zeros(episodes, bool) if terminated is None else terminated)
-        )
-        given = final_observations is not None
-        keep("has_final", _flags("has_final", np.full(episodes, given) if has_final is None else has_final))
-        finals = np.zeros((episodes, size)) if final_observations is None else final_observations
         keep("final_observations", _matrix("final_observations", finals))
-        keep("action_low", _bound("action_low", -1.0 if action_low is None else action_low, self.action_size))
-        keep(
-            "action_high",
-            _bound("action_high", 1.0 if action_high is None else action_high, self.action_size),
-        )
+        keep("has_final", _flags("has_final", per_episode(has_final, given)))
+        keep("terminated", _flags("terminated", per_episode(terminated, False)))
+        keep("first_steps", _whole("first_steps", per_episode(first_steps, 0)))
+        keep("ids", _names(np.arange(episodes) if ids is None else ids))
+        keep("action_low", _bound("action_low", action_low, -1, self.action_size))
+        keep("action_high", _bound("action_high", action_high, 1, self.action_size))
         self._check_per_episode(given)
         check_bounds(self.action_low, self.action_high)
         keep("final_observations", np.where(self.has_final[:, None], self.final_observations, np.float32(0)))
@@ -400,8 +397,8 @@ def _names(values: npt.ArrayLike) -> npt.NDArray[Any]:
     )
 
 
-def _bound(name: str, values: npt.ArrayLike, size: int) -> Doubles:
-    array = np.asarray(values, np.float64)
+def _bound(name: str, values: npt.ArrayLike | None, default: float, size: int) -> Doubles:
+    array = np.asarray(default if values is None else values, np.float64)
     if array.shape not in ((), (1,), (size,)):
         raise InputError(
             f"{name} must be one number or {size}, one per action column; got shape {array.shape}."
