@@ -1,0 +1,25 @@
+"""Episodes: what they are, and how they are read, written, described and split."""
+
+from safemil.data.contents import Columns
+from safemil.data.describing import Description, describe, shared_episodes
+from safemil.data.formats import load, load_annotated, read_manifest, save
+from safemil.data.splitting import Split, save_split, split
+from safemil.data.trajectories import Annotations, Trajectories, recorded_actions, scaled_actions
+
+__all__ = [
+    "Annotations",
+    "Columns",
+    "Description",
+    "Split",
+    "Trajectories",
+    "describe",
+    "load",
+    "load_annotated",
+    "read_manifest",
+    "recorded_actions",
+    "save",
+    "save_split",
+    "scaled_actions",
+    "shared_episodes",
+    "split",
+]

@@ -1,0 +1,78 @@
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from safemil.data import load, save
+from safemil.errors import InputError
+
+
+@pytest.fixture
+def store(walk, marks, tmp_path):
+    save(tmp_path / "store", walk, marks)
+    return tmp_path / "store"
+
+
+def describe(store, **changes):
+    noted = json.loads((store / "dataset.json").read_text())
+    (store / "dataset.json").write_text(json.dumps(noted | changes))
+
+
+@pytest.mark.parametrize("name", ["observations", "terminated", "costs"])
+def test_changed_arrays_are_noticed(name, store):
+    arrays = load_file(store / "arrays.safetensors")
+    changed = arrays[name].copy()
+    changed.flat[0] = not changed.flat[0]
+    save_file(arrays | {name: changed}, store / "arrays.safetensors")
+    with pytest.raises(InputError, match="store is damaged"):
+        load(store)
+
+
+def test_missing_or_damaged_arrays_are_said_to_be(store):
+    arrays = load_file(store / "arrays.safetensors")
+    save_file({"actions": arrays["actions"]}, store / "arrays.safetensors")
+    with pytest.raises(InputError, match="has no observations, lengths"):
+        load(store)
+    whole = (store / "arrays.safetensors").read_bytes()
+    (store / "arrays.safetensors").write_bytes(whole[:-5])
+    with pytest.raises(InputError, match="missing or damaged"):
+        load(store)
+    (store / "arrays.safetensors").unlink()
+    with pytest.raises(InputError, match="missing or damaged"):
+        load(store)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 99}, "version 99, this safemil reads 1"),
+        ({"format": "other"}, "does not describe a safemil dataset"),
+        ({"manifest": None}, "does not describe a safemil dataset"),
+        ({"hashes": None}, "store is damaged"),
+    ],
+)
+def test_a_description_of_something_else_is_refused(changes, message, store):
+    describe(store, **changes)
+    with pytest.raises(InputError, match=message):
+        load(store)
+
+
+def test_a_description_that_is_no_json_is_refused(store):
+    (store / "dataset.json").write_text("{")
+    with pytest.raises(InputError, match=r"dataset\.json can't be read"):
+        load(store)
+
+
+def test_a_store_has_bounds_and_names_of_its_own(store):
+    from safemil.data import Columns
+
+    with pytest.raises(InputError, match="records its own action bounds"):
+        load(store, action_bounds=(0, 1))
+    with pytest.raises(InputError, match="column names are for tables"):
+        load(store, columns=Columns(episode="trip"))
+
+
+def test_arrays_are_little_endian_float32(store):
+    arrays = load_file(store / "arrays.safetensors")
+    assert arrays["observations"].dtype == np.dtype("<f4")
