@@ -1,0 +1,321 @@
+"""The world of the three point tasks: its robot, what it senses, and where things are put.
+
+A ball with an arrow slides over a plane, driven by a forward force and a turning servo. Lengths are in m.
+Numbers are those of safety-gymnasium 1.0.0. Kept on purpose: the forces saturate at a twentieth of the
+action's range, the slides act in the frame the robot started in, and every step uses up one random number.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from safemil.errors import InputError
+from safemil.tasks.engine import mujoco
+from safemil.tasks.worlds import Array, Ints
+
+T = TypeVar("T", float, Array)
+
+TIMESTEP = 0.002  # s
+SUBSTEPS = 10  # physics steps per environment step
+DT = SUBSTEPS * TIMESTEP  # s
+HEIGHT = 0.1  # m, of the robot's centre and of its radius
+SENSORS = 12  # accelerometer, velocimeter, gyro, magnetometer: three each
+ROBOT_GEOMS = ("agent", "pointarrow")
+
+BALL_MASS = 4 / 3 * math.pi * HEIGHT**3  # kg, density 1
+ARROW_MASS = 0.001  # kg, a cube with half sizes of 0.05
+MASS = BALL_MASS + ARROW_MASS
+MOMENT = 0.1 * ARROW_MASS  # kg m, the arrow sits 0.1 ahead of the centre
+INERTIA = 0.4 * BALL_MASS * 0.01 + ARROW_MASS * 0.02 / 12 + ARROW_MASS * 0.01  # kg m^2 about the centre
+SLIDE_DAMPING = 0.01  # N s/m
+TURN_DAMPING = 0.005  # N m s/rad
+GEAR = 0.3  # of both actuators
+FORCE_LIMIT = 0.05  # before the gear
+GRAVITY = 9.81  # m/s^2, which the accelerometer feels
+MAGNETIC_FIELD = 0.5  # towards -y
+
+
+def model_xml(bodies: str = "", rest: str = "") -> str:
+    """The MJCF of plane and robot, with what a task adds to it."""
+    return f"""
+<mujoco>
+  <option timestep="{TIMESTEP}"/>
+  <default><geom condim="6" density="1" friction="1 0.005 0.0001"/></default>
+  <worldbody>
+    <geom name="floor" type="plane" size="3.5 3.5 0.1"/>
+    <body name="agent" pos="0 0 {HEIGHT}">
+      <joint name="x" type="slide" axis="1 0 0" damping="{SLIDE_DAMPING}"/>
+      <joint name="y" type="slide" axis="0 1 0" damping="{SLIDE_DAMPING}"/>
+      <joint name="z" type="hinge" axis="0 0 1" damping="{TURN_DAMPING}"/>
+      <geom name="agent" type="sphere" size="{HEIGHT}" friction="1 0.01 0.01"/>
+      <geom name="pointarrow" type="box" pos="0.1 0 0" size="0.05 0.05 0.05"/>
+      <site name="agent"/>
+    </body>{bodies}
+  </worldbody>
+  <actuator>
+    <motor site="agent" gear="{GEAR} 0 0 0 0 0" ctrllimited="true" ctrlrange="-1 1"
+           forcelimited="true" forcerange="-{FORCE_LIMIT} {FORCE_LIMIT}"/>
+    <velocity joint="z" gear="{GEAR}" kv="1" ctrllimited="true" ctrlrange="-1 1"
+              forcelimited="true" forcerange="-{FORCE_LIMIT} {FORCE_LIMIT}"/>
+  </actuator>
+  <sensor>
+    <accelerometer site="agent"/><velocimeter site="agent"/><gyro site="agent"/><magnetometer site="agent"/>
+  </sensor>{rest}
+</mujoco>"""
+
+
+def turned(rotation: float) -> tuple[float, float, float, float]:
+    """The quaternion of a rotation about z."""
+    return math.cos(rotation / 2), 0.0, 0.0, math.sin(rotation / 2)
+
+
+class Pose(NamedTuple):
+    """Where the robots are and where they look, one entry each."""
+
+    x: Array
+    y: Array
+    cos: Array  # of the heading
+    sin: Array
+
+
+class Robots:
+    """The state of n robots: displacement and turn since the start, in the frame of the start."""
+
+    def __init__(self, n: int) -> None:
+        self.start = np.zeros((n, 2))
+        self.rotation = np.zeros(n)  # rad, of the starting frame
+        self.q, self.velocity, self.ctrl = np.zeros((n, 3)), np.zeros((n, 3)), np.zeros((n, 2))
+
+    def place(self, row: int, xy: Array, rotation: float) -> None:
+        """Put a robot down, at rest."""
+        self.start[row], self.rotation[row] = xy, rotation
+        self.q[row], self.velocity[row], self.ctrl[row] = 0.0, 0.0, 0.0
+
+    def pose(self) -> Pose:
+        cos, sin, (qx, qy, turn) = np.cos(self.rotation), np.sin(self.rotation), self.q.T
+        heading = self.rotation + turn
+        x, y = self.start[:, 0] + cos * qx - sin * qy, self.start[:, 1] + sin * qx + cos * qy
+        return Pose(x, y, np.cos(heading), np.sin(heading))
+
+    def world_velocity(self) -> tuple[Array, Array]:
+        """(x, y) in the frame of the world."""
+        cos, sin = np.cos(self.rotation), np.sin(self.rotation)
+        u, v = self.velocity[:, 0], self.velocity[:, 1]
+        return cos * u - sin * v, sin * u + cos * v
+
+    def glide(self, rows: Ints) -> None:
+        """One environment step of robots that touch nothing, in closed form."""
+        if len(rows) == 1:
+            row = int(rows[0])
+            state = self.q[row].tolist(), self.velocity[row].tolist(), self.ctrl[row].tolist()
+            self.q[row], self.velocity[row] = _glide(*state, _sin, _cos, _limit)
+        else:
+            columns = [list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl)]
+            q, velocity = _glide(*columns, np.sin, np.cos, _limit_all)
+            self.q[rows], self.velocity[rows] = np.stack(q, axis=1), np.stack(velocity, axis=1)
+
+    def sensors(self) -> Array:
+        """(n, 12) for robots that touch nothing."""
+        (_, _, turn), (u, v, spin), (forward, servo) = self.q.T, self.velocity.T, self.ctrl.T
+        cos, sin, heading = np.cos(turn), np.sin(turn), self.rotation + turn
+        force, torque = GEAR * _limit_all(forward), GEAR * _limit_all(servo - GEAR * spin)
+        ax, ay, _ = _acceleration(cos, sin, u, v, spin, force, torque, damping_time=0.0)
+        sensed = np.zeros((len(turn), SENSORS))
+        sensed[:, 0], sensed[:, 1], sensed[:, 2] = cos * ax + sin * ay, cos * ay - sin * ax, GRAVITY
+        sensed[:, 3], sensed[:, 4] = cos * u + sin * v, cos * v - sin * u
+        sensed[:, 8] = spin
+        sensed[:, 9], sensed[:, 10] = -MAGNETIC_FIELD * np.sin(heading), -MAGNETIC_FIELD * np.cos(heading)
+        return sensed
+
+
+def _sin(x: float) -> float:
+    return float(np.sin(x))  # not math.sin: its last bit may differ from the batch's
+
+
+def _cos(x: float) -> float:
+    return float(np.cos(x))
+
+
+def _limit(x: float) -> float:
+    return min(max(x, -FORCE_LIMIT), FORCE_LIMIT)
+
+
+def _limit_all(x: Array) -> Array:
+    return np.minimum(np.maximum(x, -FORCE_LIMIT), FORCE_LIMIT)
+
+
+def _glide(
+    q: Sequence[T],
+    velocity: Sequence[T],
+    ctrl: Sequence[T],
+    sin: Callable[[T], T],
+    cos: Callable[[T], T],
+    limit: Callable[[T], T],
+) -> tuple[tuple[T, T, T], tuple[T, T, T]]:
+    """Semi-implicit Euler with implicit damping, as MuJoCo does it, on floats or on arrays alike."""
+    (x, y, turn), (u, v, spin), (forward, servo) = q, velocity, ctrl
+    force = GEAR * limit(forward)
+    for _ in range(SUBSTEPS):
+        torque = GEAR * limit(servo - GEAR * spin)
+        ax, ay, turning = _acceleration(cos(turn), sin(turn), u, v, spin, force, torque, TIMESTEP)
+        u, v, spin = u + TIMESTEP * ax, v + TIMESTEP * ay, spin + TIMESTEP * turning
+        x, y, turn = x + TIMESTEP * u, y + TIMESTEP * v, turn + TIMESTEP * spin
+    return (x, y, turn), (u, v, spin)
+
+
+def _acceleration(
+    cos: T, sin: T, u: T, v: T, spin: T, force: T, torque: T, damping_time: float
+) -> tuple[T, T, T]:
+    """Solve (M + t D) a = f for the mass matrix M, the dampings D and t = `damping_time`.
+
+    M = [[m, 0, -b sin], [0, m, b cos], [-b sin, b cos, J]], f = (g cos - d u, g sin - d v, torque - D spin)
+    with g = force + b spin^2. The turning comes first, since g drops out of its equation.
+    """
+    mass = MASS + damping_time * SLIDE_DAMPING
+    inertia = INERTIA + damping_time * TURN_DAMPING - MOMENT * MOMENT / mass
+    along = force + MOMENT * spin * spin
+    drag = (SLIDE_DAMPING * MOMENT / mass) * (cos * v - sin * u)
+    turning = (torque - TURN_DAMPING * spin + drag) / inertia
+    ax = (along * cos - SLIDE_DAMPING * u + MOMENT * sin * turning) / mass
+    ay = (along * sin - SLIDE_DAMPING * v - MOMENT * cos * turning) / mass
+    return ax, ay, turning
+
+
+BINS = 16
+BIN_WIDTH = 2 * math.pi / BINS  # rad
+
+
+def lidar(pose: Pose, objects: Array, kinds: Ints, reach: float) -> Array:
+    """(n, 16 per kind): how near objects (n, K, 2) of each kind (K,) are, by direction.
+
+    Each object shows in the bin of its direction, and weaker in the two beside it, the more the closer
+    its direction is to them.
+    """
+    dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
+    cos, sin = pose.cos[:, None], pose.sin[:, None]
+    ahead, left = cos * dx + sin * dy, cos * dy - sin * dx
+    nearness = np.maximum(0.0, reach - np.sqrt(ahead * ahead + left * left)) / reach
+    angle = np.arctan2(left, ahead) % (2 * math.pi) / BIN_WIDTH
+    whole = np.floor(angle)
+    part = angle - whole
+    bins = int(kinds[-1]) + 1
+    seen = np.zeros((len(objects), bins, BINS))
+    where = np.stack([whole, whole + 1, whole - 1]).astype(np.int64) % BINS
+    where += kinds * BINS + np.arange(0, seen.size, bins * BINS)[:, None]
+    values = np.stack([nearness, part * nearness, (1 - part) * nearness])
+    np.maximum.at(seen.reshape(-1), where.reshape(-1), values.reshape(-1))
+    return seen.reshape(len(objects), bins * BINS)
+
+
+class Slot(NamedTuple):
+    """A thing that a layout puts somewhere within a rectangle."""
+
+    low: tuple[float, float]
+    high: tuple[float, float]
+    keepout: float  # no other keepout may overlap this radius
+
+
+def slots(extent: float, keepouts: Sequence[tuple[int, float]]) -> tuple[Slot, ...]:
+    """Slots for (count, keepout) in turn, each within a square by its keepout."""
+    return tuple(
+        Slot((-extent + keepout,) * 2, (extent - keepout,) * 2, keepout)
+        for count, keepout in keepouts
+        for _ in range(count)
+    )
+
+
+TRIES = 100  # places tried for one object before all is laid out anew
+LAYOUTS = 10_000  # layouts tried before giving up
+
+
+def sample_layout(rng: np.random.RandomState, things: Sequence[Slot]) -> Array:
+    """(K, 2): places drawn in turn, none closer to an earlier one than both keepouts.
+
+    The numbers are those of one draw after the other, but drawn in blocks: at the end the stream is
+    wound back and advanced by what was used.
+    """
+    before, used, pool = rng.get_state(), 0, _draw_pairs(rng, 64)
+    for _ in range(LAYOUTS):
+        while len(pool) < used + TRIES * len(things):
+            pool = np.concatenate([pool, _draw_pairs(rng, len(pool))])
+        places, count = _attempt(pool[used : used + TRIES * len(things)], things)
+        used += count
+        if places is not None:
+            rng.set_state(before)
+            rng.random_sample(2 * used)
+            return places
+    raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
+
+
+def _draw_pairs(rng: np.random.RandomState, count: int) -> Array:
+    return rng.random_sample((count, 2))
+
+
+def _attempt(pairs: Array, things: Sequence[Slot]) -> tuple[Array | None, int]:
+    """Put everything down using the unit pairs (P, 2) in turn: the places, or None, and the pairs used."""
+    places, used = np.zeros((len(things), 2)), 0
+    keepouts = np.array([thing.keepout for thing in things])
+    for index, (low, high, keepout) in enumerate(things):
+        tried = np.array(low) + (np.array(high) - np.array(low)) * pairs[used : used + TRIES]
+        offsets = tried[:, None] - places[:index]
+        distances = np.sqrt(offsets[:, :, 0] ** 2 + offsets[:, :, 1] ** 2)
+        free = (distances >= keepouts[:index] + keepout).all(axis=1)
+        first = int(free.argmax())
+        if not free[first]:
+            return None, used + TRIES
+        places[index] = tried[first]
+        used += first + 1
+    return places, used
+
+
+class Simulators:
+    """One MuJoCo model and its data per world; the models differ in where things stand."""
+
+    def __init__(self, xml: str, n: int) -> None:
+        template = mujoco.MjModel.from_xml_string(xml)
+        self.models = [copy.copy(template) for _ in range(n)]
+        self.data = [mujoco.MjData(model) for model in self.models]
+        self.agent = template.body("agent").id
+        self.qpos, self.qvel = np.zeros((n, template.nq)), np.zeros((n, template.nv))
+        self.sensed = np.zeros((n, SENSORS))
+        self._views = [(d.qpos, d.qvel, d.sensordata) for d in self.data]
+
+    def place(self, row: int, xy: Array, rotation: float) -> None:
+        """Back to the model's start, with the robot's starting frame put here."""
+        model, data = self.models[row], self.data[row]
+        model.body_pos[self.agent, :2] = xy
+        model.body_quat[self.agent] = turned(rotation)
+        mujoco.mj_resetData(model, data)
+
+    def forward(self, row: int) -> None:
+        """Bring all that depends on the state up to date, and read it."""
+        mujoco.mj_forward(self.models[row], self.data[row])
+        self.qpos[row], self.qvel[row], self.sensed[row] = self._views[row]
+
+
+class Streams:
+    """The random streams of n worlds; a step's one number is drawn only when another draw follows."""
+
+    def __init__(self, n: int) -> None:
+        self.rngs = [np.random.RandomState() for _ in range(n)]
+        self.due = np.zeros(n, np.int64)
+
+    def seed(self, row: int, seed: int | None) -> None:
+        if seed is not None and not 0 <= seed < 2**32:
+            raise InputError(f"need a seed from 0 to 2^32 - 1 for the point tasks, got {seed}.")
+        self.rngs[row], self.due[row] = np.random.RandomState(seed), 0
+
+    def ready(self, row: int) -> np.random.RandomState:
+        """The stream at its right place."""
+        self.rngs[row].random_sample(int(self.due[row]))
+        self.due[row] = 0
+        return self.rngs[row]
+
+
+def distances(pose: Pose, objects: Array) -> Array:
+    """(n, K) from each robot to its objects (n, K, 2)."""
+    dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
+    return np.sqrt(dx * dx + dy * dy)
