@@ -6,7 +6,8 @@ the next button may be the same one, wrong buttons are free and unseen for ten s
 gremlins leap 0.35 m at the start of an episode, hover, and cost only when touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,9 +71,9 @@ class ButtonWorlds(Worlds):
         super().__init__(n, threads)
         self.streams, self.robots, self.simulators = Streams(n), Robots(n), Simulators(_model(), n)
         self.objects = np.zeros((n, len(KINDS), 2))  # buttons, the lit one again, hazards, gremlins
-        self.buttons, self.goal = self.objects[:, :4], self.objects[:, 4]
+        self.buttons, self.goal_xy = self.objects[:, :4], self.objects[:, 4]
         self.hazards, self.gremlins = self.objects[:, 5:9], self.objects[:, 9:]
-        self.goal_button, self.timer = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.goal_button, self.button_timer = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.last_distance = np.zeros(n)  # m, to the goal button, before the step
         self.touched = np.zeros((n, BUTTONS + GREMLINS), np.int64)  # contacts of the robot with each
         model = self.simulators.models[0]
@@ -110,18 +111,40 @@ class ButtonWorlds(Worlds):
         model.eq_data[:, 3:10] = poses  # held so by the carousel, which starts at the origin
         model.body_pos[self._button_bodies, :2] = buttons
         self.buttons[row], self.hazards[row] = buttons, hazards
-        self.update(row)
-
-    def update(self, row: int) -> None:
-        """Take over what the simulator says of a world."""
         self.simulators.forward(row)
+        self._take(row)
+
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        robot, rotation = state["reset_agent_xy"], float(state["reset_agent_rot"])
+        gremlins, gremlin_rotations = state["reset_gremlins_xy"], state["reset_gremlins_rot"]
+        buttons, hazards = state["reset_buttons_xy"], state["reset_hazards_xy"]
+        self.place(row, robot, rotation, buttons, hazards, gremlins, gremlin_rotations)
+        self.simulators.data[row].mocap_pos[0] = state["mocap_pos"][0]
+        self.simulators.restore(row, state)
+        self._take(row)
+        self.restore_goal(row, state)
+
+    def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
+        self.set_goal(row, int(state["goal_button"]), int(state["button_timer"]))
+
+    def places(self, row: int) -> dict[str, Any]:
+        robot = {"agent_xy": self.robots.start[row], "agent_rot": self.robots.rotation[row]}
+        things = {
+            "buttons_xy": self.buttons[row],
+            "hazards_xy": self.hazards[row],
+            "gremlins_xy": self.gremlins[row],
+        }
+        return {**robot, **things, "goal_xy": self.goal_xy[row], "goal_button": self.goal_button[row]}
+
+    def _take(self, row: int) -> None:
+        """Take over what the simulator says of a world."""
         qpos, qvel = self.simulators.qpos[row], self.simulators.qvel[row]
         self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
         self.gremlins[row] = qpos[3:].reshape(GREMLINS, 7)[:, :2]
 
     def set_goal(self, row: int, button: int, timer: int) -> None:
-        self.goal_button[row], self.timer[row] = button, timer
-        self.goal[row] = self.buttons[row, button]
+        self.goal_button[row], self.button_timer[row] = button, timer
+        self.goal_xy[row] = self.buttons[row, button]
         self.last_distance[row] = distances(self.robots.pose(), self.objects[:, 4:5])[row, 0]
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
@@ -134,7 +157,7 @@ class ButtonWorlds(Worlds):
         reward = self.last_distance - distance[:, 4] + GOAL_REWARD * met
         costs = self._costs(distance)
         self.last_distance[rows] = distance[rows, 4]
-        self.timer[rows] = np.maximum(self.timer[rows] - 1, 0)
+        self.button_timer[rows] = np.maximum(self.button_timer[rows] - 1, 0)
         for row in rows[met[rows]].tolist():
             self.set_goal(row, int(self.streams.ready(row).choice(BUTTONS)), BUTTON_PAUSE)
         return Outcome(reward, costs["cost_sum"], np.zeros(self.n, bool), {**costs, "goal_met": met})
@@ -151,7 +174,8 @@ class ButtonWorlds(Worlds):
                     GREMLIN_HEIGHT,
                 )
                 mujoco.mj_step(model, data)
-            self.update(row)
+            self.simulators.forward(row)
+            self._take(row)
 
     def _touch(self, rows: Ints, distance: Array) -> None:
         """Count the contacts between the robot and each button and gremlin."""
@@ -165,7 +189,7 @@ class ButtonWorlds(Worlds):
     def _costs(self, distance: Array) -> dict[str, Array]:
         wrong = self.touched[:, :BUTTONS].copy()
         wrong[np.arange(self.n), self.goal_button] = 0
-        paused = self.timer > 0
+        paused = self.button_timer > 0
         pressed = (wrong.max(axis=1) > 0) & ~paused
         caught = self.touched[:, BUTTONS:].max(axis=1) > 0
         burnt = distance[:, 5:9].min(axis=1) < HAZARD_RADIUS
@@ -178,5 +202,5 @@ class ButtonWorlds(Worlds):
 
     def observe(self) -> Array:
         seen = lidar(self.robots.pose(), self.objects, KINDS, REACH)
-        seen[self.timer > 0, :16] = 0.0
+        seen[self.button_timer > 0, :16] = 0.0
         return np.concatenate([self.simulators.sensed, seen], axis=1)

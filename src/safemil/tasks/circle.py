@@ -3,6 +3,9 @@
 Numbers are those of safety-gymnasium 1.0.0. Nothing ever touches the robot, so no physics engine is needed.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -46,6 +49,13 @@ class CircleWorlds(Worlds):
         self.robots.place(row, places[0], rng.uniform(0, 2 * np.pi))
         rng.random_sample(ROTATIONS)
 
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        self.robots.place(row, state["reset_agent_xy"], float(state["reset_agent_rot"]))
+        self.robots.q[row], self.robots.velocity[row] = state["qpos"], state["qvel"]
+
+    def places(self, row: int) -> dict[str, Any]:
+        return {"agent_xy": self.robots.start[row], "agent_rot": self.robots.rotation[row]}
+
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
         self.robots.ctrl[rows] = np.clip(actions[rows], -1, 1)
         self.streams.due[rows] += 1
@@ -58,8 +68,9 @@ class CircleWorlds(Worlds):
         """Speed along the circle, worth less the farther from it."""
         pose, (u, v) = self.robots.pose(), self.robots.world_velocity()
         radius = np.sqrt(pose.x * pose.x + pose.y * pose.y)
-        along: Array = (pose.x * v - pose.y * u) / radius
-        return REWARD * along / (1 + np.abs(radius - RADIUS))
+        along = (pose.x * v - pose.y * u) / radius
+        reward: Array = REWARD * along / (1 + np.abs(radius - RADIUS))
+        return reward
 
     def _cost(self) -> Array:
         """1 on each step that ends beyond a wall."""

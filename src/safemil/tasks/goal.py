@@ -4,7 +4,8 @@ Numbers are those of safety-gymnasium 1.0.0. Kept on purpose: the goal is drawn 
 may be pushed without cost, and a step that meets its goal already shows the next one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,25 @@ KINDS = np.array([0] + HAZARDS * [1] + [2])  # goal, hazards, vase: the lidars i
 MODEL = model_xml("""
     <body name="vase"><freejoint/><geom name="vase" type="box" size="0.1 0.1 0.1" density="0.001"/></body>""")
 
+# A vase far from the robot need not be simulated: it sinks into the floor by some micrometres, the same way
+# in every world, and stays. Once it has come to rest again after a push, the same holds.
+NEAR = 0.45  # m, between the centres; farther ones can't touch within a step
+REST = 1e-12  # m/s and rad/s
+FALL_STEPS = 60
+TOUCHED = -1
+
+
+def _fall() -> Array:
+    """(61, 2): height and speed of an untouched vase after each step."""
+    model = mujoco.MjModel.from_xml_string(MODEL)
+    data, trace = mujoco.MjData(model), np.zeros((FALL_STEPS + 1, 2))
+    data.qpos[3:6] = 2.0, 0.0, VASE_HEIGHT
+    trace[0] = VASE_HEIGHT, 0.0
+    for step in range(FALL_STEPS):
+        mujoco.mj_step(model, data, SUBSTEPS)
+        trace[step + 1] = data.qpos[5], data.qvel[5]
+    return trace
+
 
 class GoalWorlds(Worlds):
     observation_size = SENSORS + 3 * 16
@@ -52,9 +72,11 @@ class GoalWorlds(Worlds):
         super().__init__(n, threads)
         self.streams, self.robots, self.simulators = Streams(n), Robots(n), Simulators(MODEL, n)
         self.objects = np.zeros((n, 1 + HAZARDS + 1, 2))  # goal, hazards, vase
-        self.goal, self.hazards, self.vase = self.objects[:, 0], self.objects[:, 1:-1], self.objects[:, -1]
+        self.goal_xy, self.hazards, self.vase = self.objects[:, 0], self.objects[:, 1:-1], self.objects[:, -1]
         self.last_distance = np.zeros(n)  # m, to the goal, before the step
-        self.vase_rotation = np.zeros(n)
+        self.age = np.zeros(n, np.int64)  # steps since the reset, until physics first meets the vase
+        self.still, self.simulated = np.ones(n, bool), np.zeros(n, bool)
+        self.fall = _fall()
 
     def seed(self, row: int, seed: int | None) -> None:
         self.streams.seed(row, seed)
@@ -73,15 +95,29 @@ class GoalWorlds(Worlds):
         self.robots.place(row, robot, rotation)
         self.simulators.place(row, robot, rotation)
         self.simulators.data[row].qpos[3:] = *vase, VASE_HEIGHT, *turned(vase_rotation)
-        self.hazards[row] = hazards
-        self.update(row)
+        self.hazards[row], self.vase[row] = hazards, vase
+        self.age[row], self.still[row], self.simulated[row] = 0, True, False
 
-    def update(self, row: int) -> None:
-        """Take over what the simulator says of a world."""
-        self.simulators.forward(row)
-        qpos, qvel = self.simulators.qpos[row], self.simulators.qvel[row]
-        self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
-        self.vase[row] = qpos[3:5]
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        vase, vase_rotation = state["reset_vases_xy"][0], float(state["reset_vases_rot"][0])
+        robot, rotation = state["reset_agent_xy"], float(state["reset_agent_rot"])
+        self.place(row, robot, rotation, state["reset_hazards_xy"], vase, vase_rotation)
+        self.simulators.restore(row, state)
+        self.age[row] = TOUCHED
+        self._take(row)
+        self.restore_goal(row, state)
+
+    def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
+        self.set_goal(row, state["goal_xy"])
+
+    def places(self, row: int) -> dict[str, Any]:
+        robot = {"agent_xy": self.robots.start[row], "agent_rot": self.robots.rotation[row]}
+        return {
+            **robot,
+            "goal_xy": self.goal_xy[row],
+            "hazards_xy": self.hazards[row],
+            "vases_xy": self.vase[row, None],
+        }
 
     def draw_goal(self, row: int) -> bool:
         """Put the goal where nothing is; False if no such place was found."""
@@ -99,13 +135,13 @@ class GoalWorlds(Worlds):
         return False
 
     def set_goal(self, row: int, goal: Array) -> None:
-        self.goal[row] = goal
+        self.goal_xy[row] = goal
         self.last_distance[row] = distances(self.robots.pose(), self.objects[:, :1])[row, 0]
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
         self.robots.ctrl[rows] = np.clip(actions[rows], -1, 1)
         self.streams.due[rows] += 1
-        self.crew.run(self._simulate, rows)
+        self._advance(rows)
         distance = distances(self.robots.pose(), self.objects[:, :-1])
         met = distance[:, 0] <= GOAL_RADIUS
         reward = self.last_distance - distance[:, 0] + GOAL_REWARD * met
@@ -116,13 +152,39 @@ class GoalWorlds(Worlds):
             terminated[row] = not self.draw_goal(row)
         return Outcome(reward, cost, terminated, {"cost_hazards": cost, "cost_sum": cost, "goal_met": met})
 
+    def _advance(self, rows: Ints) -> None:
+        """Physics, only where the robot may touch the vase or the vase is moving."""
+        near = distances(self.robots.pose(), self.objects[:, -1:])[:, 0] < NEAR
+        self.simulated[rows] = (near | ~self.still)[rows]
+        gliding = rows[~self.simulated[rows]]
+        self.robots.glide(gliding)
+        self.age[gliding] += self.age[gliding] != TOUCHED
+        self.crew.run(self._simulate, rows[self.simulated[rows]])
+
     def _simulate(self, rows: Sequence[int]) -> None:
         for row in rows:
             data = self.simulators.data[row]
-            data.ctrl[:] = self.robots.ctrl[row]
+            data.qpos[:3], data.qvel[:3], data.ctrl[:] = (
+                self.robots.q[row],
+                self.robots.velocity[row],
+                self.robots.ctrl[row],
+            )
+            if self.age[row] != TOUCHED:
+                data.qpos[5], data.qvel[5] = self.fall[min(self.age[row], len(self.fall) - 1)]
+                self.age[row] = TOUCHED
             mujoco.mj_step(self.simulators.models[row], data, SUBSTEPS)
-            self.update(row)
+            self.simulators.forward(row)
+            self._take(row)
+
+    def _take(self, row: int) -> None:
+        """Take over what the simulator says of a world."""
+        qpos, qvel = self.simulators.qpos[row], self.simulators.qvel[row]
+        self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
+        self.vase[row] = qpos[3:5]
+        self.still[row] = np.abs(qvel[3:]).max() < REST
 
     def observe(self) -> Array:
         seen = lidar(self.robots.pose(), self.objects, KINDS, REACH)
-        return np.concatenate([self.simulators.sensed, seen], axis=1)
+        sensed = self.robots.sensors()
+        sensed[self.simulated] = self.simulators.sensed[self.simulated]
+        return np.concatenate([sensed, seen], axis=1)

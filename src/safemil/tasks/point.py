@@ -7,8 +7,8 @@ action's range, the slides act in the frame the robot started in, and every step
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -68,8 +68,14 @@ def model_xml(bodies: str = "", rest: str = "") -> str:
 
 
 def turned(rotation: float) -> tuple[float, float, float, float]:
-    """The quaternion of a rotation about z."""
-    return math.cos(rotation / 2), 0.0, 0.0, math.sin(rotation / 2)
+    """The quaternion of a rotation about z.
+
+    Normalised as MuJoCo 2's compiler did: its last bit decides whether a box that stands on the floor
+    is held back by it.
+    """
+    w, z = math.cos(rotation / 2), math.sin(rotation / 2)
+    norm = math.sqrt(w * w + z * z)
+    return w / norm, 0.0, 0.0, z / norm
 
 
 class Pose(NamedTuple):
@@ -113,8 +119,8 @@ class Robots:
             state = self.q[row].tolist(), self.velocity[row].tolist(), self.ctrl[row].tolist()
             self.q[row], self.velocity[row] = _glide(*state, _sin, _cos, _limit)
         else:
-            columns = [list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl)]
-            q, velocity = _glide(*columns, np.sin, np.cos, _limit_all)
+            before = [list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl)]
+            q, velocity = _glide(before[0], before[1], before[2], np.sin, np.cos, _limit_all)
             self.q[rows], self.velocity[rows] = np.stack(q, axis=1), np.stack(velocity, axis=1)
 
     def sensors(self) -> Array:
@@ -294,6 +300,14 @@ class Simulators:
         """Bring all that depends on the state up to date, and read it."""
         mujoco.mj_forward(self.models[row], self.data[row])
         self.qpos[row], self.qvel[row], self.sensed[row] = self._views[row]
+
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        """Put a world into a recorded state."""
+        data = self.data[row]
+        data.qpos[:], data.qvel[:], data.time = state["qpos"], state["qvel"], float(state["time"])
+        self.forward(row)
+        if "qacc_warmstart" in state:
+            data.qacc_warmstart[:] = state["qacc_warmstart"]
 
 
 class Streams:

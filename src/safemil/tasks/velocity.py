@@ -6,8 +6,9 @@ for being alive is paid on the last step too, the walker's left foot grips twice
 and the ant's speed comes from body positions of the integrator's last stage.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -219,17 +220,24 @@ class VelocityWorlds(Worlds):
             qvel = noise * rng.standard_normal(model.nv)
         else:
             qvel = rng.uniform(-noise, noise, model.nv)
+        if self.kind == "ant":
+            mujoco.mju_normalize4(qpos[3:7])  # MuJoCo 2 did so itself
         mujoco.mj_resetData(model, self.data[row])
-        self.set_state(row, qpos, qvel)
+        self._put(row, qpos, qvel)
 
-    def set_state(self, row: int, qpos: Array, qvel: Array) -> None:
-        """Put a robot into a state."""
+    def _put(self, row: int, qpos: Array, qvel: Array) -> None:
         data = self.data[row]
         data.qpos[:], data.qvel[:] = qpos, qvel
-        if self.kind == "ant":
-            mujoco.mju_normalize4(data.qpos[3:7])  # MuJoCo 2 did so itself
         mujoco.mj_forward(self.model, data)
         self._read(row)
+
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        mujoco.mj_resetData(self.model, self.data[row])
+        self._put(row, state["qpos"], state["qvel"])
+        if "qacc_warmstart" in state:
+            self.data[row].qacc_warmstart[:] = state["qacc_warmstart"]
+        if "torso_xpos" in state:
+            self.position[row] = state["torso_xpos"][:2]
 
     def _read(self, row: int) -> None:
         _, _, self.qpos[row], self.qvel[row], self.position[row] = self._views[row]

@@ -2,9 +2,9 @@
 
 import abc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ class Worlds(abc.ABC):
     action_size: int
     action_dtype: type[np.floating]
     dt: float  # s, one environment step
+    last_distance: Array  # m, to the goal before the step, in tasks with goals
 
     def __init__(self, n: int, threads: int) -> None:
         self.n = n
@@ -52,6 +53,18 @@ class Worlds(abc.ABC):
     @abc.abstractmethod
     def observe(self) -> Array:
         """(n, S), a fresh array."""
+
+    @abc.abstractmethod
+    def restore(self, row: int, state: Mapping[str, Any]) -> None:
+        """Put a row into a recorded state, named by a recording's keys (docs/tasks.md)."""
+
+    def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
+        """Put a recorded goal in force, in tasks that change theirs."""
+        raise NotImplementedError
+
+    def places(self, row: int) -> dict[str, Any]:
+        """Where the last reset put things, named as in recordings; nothing in tasks without things."""
+        return {}
 
 
 class Crew:
