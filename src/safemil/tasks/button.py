@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.tasks.engine import mujoco
+from safemil.tasks.layout import Layout, slots
 from safemil.tasks.point import (
     DT,
     ROBOT_GEOMS,
@@ -24,15 +25,20 @@ from safemil.tasks.point import (
     distances,
     lidar,
     model_xml,
-    sample_layout,
-    slots,
     turned,
 )
 from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
 
 BUTTONS = HAZARDS = GREMLINS = 4
 EXTENT = 1.5  # m, half the side of the square in which everything starts
-LAYOUT = slots(EXTENT, [(1, 0.4), (BUTTONS, 0.2), (1, 0.4), (HAZARDS, 0.18), (GREMLINS, 0.4)])
+KEEPOUTS = [
+    (1, 0.4),
+    (BUTTONS, 0.2),
+    (1, 0.4),
+    (HAZARDS, 0.18),
+    (GREMLINS, 0.4),
+]  # m; robot first, goal third
+LAYOUT = Layout(slots(EXTENT, KEEPOUTS), crowd=GREMLINS)
 GOAL_REWARD = 1.0
 HAZARD_RADIUS = 0.2  # m
 BUTTON_PAUSE = 10  # steps for which wrong buttons are free after a right one
@@ -87,8 +93,8 @@ class ButtonWorlds(Worlds):
 
     def reset(self, row: int) -> None:
         rng = self.streams.ready(row)
-        places = sample_layout(rng, LAYOUT)
-        rotations = rng.uniform(0, 2 * np.pi, len(LAYOUT))
+        places = LAYOUT.sample(rng)
+        rotations = rng.uniform(0, 2 * np.pi, LAYOUT.size)
         self.place(row, places[0], rotations[0], places[1:5], places[6:10], places[10:], rotations[10:])
         self.set_goal(row, int(rng.choice(BUTTONS)), 0)
 

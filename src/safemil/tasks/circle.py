@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemil.tasks.point import DT, SENSORS, Robots, Slot, Streams, lidar, sample_layout
+from safemil.tasks.layout import Layout, Slot
+from safemil.tasks.point import DT, SENSORS, Robots, Streams, lidar
 from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
 
 RADIUS = 1.5  # m, of the circle that pays best
@@ -25,7 +26,7 @@ def _fixed(x: float, y: float) -> Slot:
 
 
 WALLS = ((WALL, 0.0), (-WALL, 0.0), (0.0, WALL), (0.0, -WALL))
-LAYOUT = (Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed(*wall) for wall in WALLS))
+LAYOUT = Layout([Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed(*wall) for wall in WALLS)])
 KINDS = np.zeros(1, np.int64)
 
 
@@ -45,7 +46,7 @@ class CircleWorlds(Worlds):
 
     def reset(self, row: int) -> None:
         rng = self.streams.ready(row)
-        places = sample_layout(rng, LAYOUT)
+        places = LAYOUT.sample(rng)
         self.robots.place(row, places[0], rng.uniform(0, 2 * np.pi))
         rng.random_sample(ROTATIONS)
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.tasks.engine import mujoco
+from safemil.tasks.layout import Layout, slots
 from safemil.tasks.point import (
     DT,
     SENSORS,
@@ -21,8 +22,6 @@ from safemil.tasks.point import (
     distances,
     lidar,
     model_xml,
-    sample_layout,
-    slots,
     turned,
 )
 from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
@@ -30,7 +29,9 @@ from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
 HAZARDS = 8
 EXTENT = 1.5  # m, half the side of the square in which everything starts
 AGENT_KEEPOUT, GOAL_KEEPOUT, HAZARD_KEEPOUT, VASE_KEEPOUT = 0.4, 0.305, 0.18, 0.15  # m
-LAYOUT = slots(EXTENT, [(1, AGENT_KEEPOUT), (1, GOAL_KEEPOUT), (HAZARDS, HAZARD_KEEPOUT), (1, VASE_KEEPOUT)])
+LAYOUT = Layout(
+    slots(EXTENT, [(1, AGENT_KEEPOUT), (1, GOAL_KEEPOUT), (HAZARDS, HAZARD_KEEPOUT), (1, VASE_KEEPOUT)])
+)
 GOAL_RADIUS = 0.3  # m
 GOAL_REWARD = 1.0
 GOAL_TRIES = 10_000
@@ -83,8 +84,8 @@ class GoalWorlds(Worlds):
 
     def reset(self, row: int) -> None:
         rng = self.streams.ready(row)
-        places = sample_layout(rng, LAYOUT)
-        rotations = rng.uniform(0, 2 * np.pi, len(LAYOUT))
+        places = LAYOUT.sample(rng)
+        rotations = rng.uniform(0, 2 * np.pi, LAYOUT.size)
         self.place(row, places[0], rotations[0], places[2:-1], places[-1], rotations[-1])
         self.draw_goal(row)
 

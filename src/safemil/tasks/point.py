@@ -216,67 +216,6 @@ def lidar(pose: Pose, objects: Array, kinds: Ints, reach: float) -> Array:
     return seen.reshape(len(objects), bins * BINS)
 
 
-class Slot(NamedTuple):
-    """A thing that a layout puts somewhere within a rectangle."""
-
-    low: tuple[float, float]
-    high: tuple[float, float]
-    keepout: float  # no other keepout may overlap this radius
-
-
-def slots(extent: float, keepouts: Sequence[tuple[int, float]]) -> tuple[Slot, ...]:
-    """Slots for (count, keepout) in turn, each within a square by its keepout."""
-    return tuple(
-        Slot((-extent + keepout,) * 2, (extent - keepout,) * 2, keepout)
-        for count, keepout in keepouts
-        for _ in range(count)
-    )
-
-
-TRIES = 100  # places tried for one object before all is laid out anew
-LAYOUTS = 10_000  # layouts tried before giving up
-
-
-def sample_layout(rng: np.random.RandomState, things: Sequence[Slot]) -> Array:
-    """(K, 2): places drawn in turn, none closer to an earlier one than both keepouts.
-
-    The numbers are those of one draw after the other, but drawn in blocks: at the end the stream is
-    wound back and advanced by what was used.
-    """
-    before, used, pool = rng.get_state(), 0, _draw_pairs(rng, 64)
-    for _ in range(LAYOUTS):
-        while len(pool) < used + TRIES * len(things):
-            pool = np.concatenate([pool, _draw_pairs(rng, len(pool))])
-        places, count = _attempt(pool[used : used + TRIES * len(things)], things)
-        used += count
-        if places is not None:
-            rng.set_state(before)
-            rng.random_sample(2 * used)
-            return places
-    raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
-
-
-def _draw_pairs(rng: np.random.RandomState, count: int) -> Array:
-    return rng.random_sample((count, 2))
-
-
-def _attempt(pairs: Array, things: Sequence[Slot]) -> tuple[Array | None, int]:
-    """Put everything down using the unit pairs (P, 2) in turn: the places, or None, and the pairs used."""
-    places, used = np.zeros((len(things), 2)), 0
-    keepouts = np.array([thing.keepout for thing in things])
-    for index, (low, high, keepout) in enumerate(things):
-        tried = np.array(low) + (np.array(high) - np.array(low)) * pairs[used : used + TRIES]
-        offsets = tried[:, None] - places[:index]
-        distances = np.sqrt(offsets[:, :, 0] ** 2 + offsets[:, :, 1] ** 2)
-        free = (distances >= keepouts[:index] + keepout).all(axis=1)
-        first = int(free.argmax())
-        if not free[first]:
-            return None, used + TRIES
-        places[index] = tried[first]
-        used += first + 1
-    return places, used
-
-
 class Simulators:
     """One MuJoCo model and its data per world; the models differ in where things stand."""
 
