@@ -7,6 +7,7 @@ gremlins leap 0.35 m at the start of an episode, hover, and cost only when touch
 """
 
 from collections.abc import Mapping, Sequence
+from math import cos, sin
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from safemil.tasks.point import (
     ROBOT_GEOMS,
     SENSORS,
     SUBSTEPS,
+    Lidar,
     Robots,
     Simulators,
     Streams,
     distances,
-    lidar,
     model_xml,
     turned,
 )
@@ -45,7 +46,7 @@ BUTTON_PAUSE = 10  # steps for which wrong buttons are free after a right one
 REACH = 3.0  # m, of the lidar
 GREMLIN_TRAVEL = 0.35  # m, radius of their circles; their angular speed is 1 rad/s
 GREMLIN_HEIGHT = 0.1  # m, of the centre, standing on the floor
-KINDS = np.repeat([0, 1, 2, 3], [BUTTONS, 1, HAZARDS, GREMLINS])  # the lidars in their order
+KINDS = BUTTONS * [0] + [1] + HAZARDS * [2] + GREMLINS * [3]  # the lidars in their order
 NEAR = 0.45  # m, farther centres never touch
 
 # Until MuJoCo 2.3 the rotational part of a weld was scaled by the translational inertia. For a box of this
@@ -80,6 +81,7 @@ class ButtonWorlds(Worlds):
         self.buttons, self.goal_xy = self.objects[:, :4], self.objects[:, 4]
         self.hazards, self.gremlins = self.objects[:, 5:9], self.objects[:, 9:]
         self.goal_button, self.button_timer = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.lidar = Lidar(n, KINDS, REACH)
         self.last_distance = np.zeros(n)  # m, to the goal button, before the step
         self.touched = np.zeros((n, BUTTONS + GREMLINS), np.int64)  # contacts of the robot with each
         model = self.simulators.models[0]
@@ -119,6 +121,7 @@ class ButtonWorlds(Worlds):
         self.buttons[row], self.hazards[row] = buttons, hazards
         self.simulators.forward(row)
         self._take(row)
+        self.robots.refresh()
 
     def restore(self, row: int, state: Mapping[str, Any]) -> None:
         robot, rotation = state["reset_agent_xy"], float(state["reset_agent_rot"])
@@ -128,6 +131,7 @@ class ButtonWorlds(Worlds):
         self.simulators.data[row].mocap_pos[0] = state["mocap_pos"][0]
         self.simulators.restore(row, state)
         self._take(row)
+        self.robots.refresh()
         self.restore_goal(row, state)
 
     def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
@@ -151,13 +155,14 @@ class ButtonWorlds(Worlds):
     def set_goal(self, row: int, button: int, timer: int) -> None:
         self.goal_button[row], self.button_timer[row] = button, timer
         self.goal_xy[row] = self.buttons[row, button]
-        self.last_distance[row] = distances(self.robots.pose(), self.objects[:, 4:5])[row, 0]
+        self.last_distance[row] = distances(self.robots.pose, self.objects[:, 4:5])[row, 0]
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
-        self.robots.ctrl[rows] = np.clip(actions[rows], -1, 1)
+        self.robots.act(actions, rows)
         self.streams.due[rows] += 1
         self.crew.run(self._simulate, rows)
-        distance = distances(self.robots.pose(), self.objects)
+        self.robots.refresh()
+        distance = distances(self.robots.pose, self.objects)
         self._touch(rows, distance)
         met = self.touched[np.arange(self.n), self.goal_button] > 0
         reward = self.last_distance - distance[:, 4] + GOAL_REWARD * met
@@ -172,13 +177,11 @@ class ButtonWorlds(Worlds):
         for row in rows:
             model, data = self.simulators.models[row], self.simulators.data[row]
             data.ctrl[:] = self.robots.ctrl[row]
+            carousel = data.mocap_pos[0]
+            carousel[2] = GREMLIN_HEIGHT
             for _ in range(SUBSTEPS):
                 time = data.time
-                data.mocap_pos[0] = (
-                    GREMLIN_TRAVEL * np.sin(time),
-                    GREMLIN_TRAVEL * np.cos(time),
-                    GREMLIN_HEIGHT,
-                )
+                carousel[0], carousel[1] = GREMLIN_TRAVEL * sin(time), GREMLIN_TRAVEL * cos(time)
                 mujoco.mj_step(model, data)
             self.simulators.forward(row)
             self._take(row)
@@ -189,7 +192,7 @@ class ButtonWorlds(Worlds):
         self.touched[rows] = 0
         for row in rows[near[rows]].tolist():
             geoms = self.simulators.data[row].contact.geom  # (contacts, 2)
-            other = geoms[:, ::-1][np.isin(geoms, self._robot)]
+            other = geoms[:, ::-1][(geoms == self._robot[0]) | (geoms == self._robot[1])]
             self.touched[row] = [(other == geom).sum() for geom in self._touchable]
 
     def _costs(self, distance: Array) -> dict[str, Array]:
@@ -207,6 +210,6 @@ class ButtonWorlds(Worlds):
         }
 
     def observe(self) -> Array:
-        seen = lidar(self.robots.pose(), self.objects, KINDS, REACH)
+        seen = self.lidar(self.robots.pose, self.objects)
         seen[self.button_timer > 0, :16] = 0.0
         return np.concatenate([self.simulators.sensed, seen], axis=1)

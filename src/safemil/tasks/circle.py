@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.tasks.layout import Layout, Slot
-from safemil.tasks.point import DT, SENSORS, Robots, Streams, lidar
+from safemil.tasks.point import DT, SENSORS, Lidar, Robots, Streams
 from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
 
 RADIUS = 1.5  # m, of the circle that pays best
@@ -27,7 +27,6 @@ def _fixed(x: float, y: float) -> Slot:
 
 WALLS = ((WALL, 0.0), (-WALL, 0.0), (0.0, WALL), (0.0, -WALL))
 LAYOUT = Layout([Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed(*wall) for wall in WALLS)])
-KINDS = np.zeros(1, np.int64)
 
 
 class CircleWorlds(Worlds):
@@ -39,7 +38,7 @@ class CircleWorlds(Worlds):
     def __init__(self, n: int, threads: int = 1) -> None:
         super().__init__(n, threads)
         self.streams, self.robots = Streams(n), Robots(n)
-        self.circle = np.zeros((n, 1, 2))
+        self.circle, self.lidar = np.zeros((n, 1, 2)), Lidar(n, [0], REACH)
 
     def seed(self, row: int, seed: int | None) -> None:
         self.streams.seed(row, seed)
@@ -48,36 +47,40 @@ class CircleWorlds(Worlds):
         rng = self.streams.ready(row)
         places = LAYOUT.sample(rng)
         self.robots.place(row, places[0], rng.uniform(0, 2 * np.pi))
+        self.robots.refresh()
         rng.random_sample(ROTATIONS)
 
     def restore(self, row: int, state: Mapping[str, Any]) -> None:
         self.robots.place(row, state["reset_agent_xy"], float(state["reset_agent_rot"]))
         self.robots.q[row], self.robots.velocity[row] = state["qpos"], state["qvel"]
+        self.robots.refresh()
 
     def places(self, row: int) -> dict[str, Any]:
         return {"agent_xy": self.robots.start[row], "agent_rot": self.robots.rotation[row]}
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
-        self.robots.ctrl[rows] = np.clip(actions[rows], -1, 1)
+        self.robots.act(actions, rows)
         self.streams.due[rows] += 1
         self.robots.glide(rows)
+        self.robots.refresh()
         cost = self._cost()
-        info = {"cost_out_of_boundary": cost, "cost_sum": cost}
-        return Outcome(self._reward(), cost, np.zeros(self.n, bool), {**info})
+        return Outcome(
+            self._reward(), cost, np.zeros(self.n, bool), {"cost_out_of_boundary": cost, "cost_sum": cost}
+        )
 
     def _reward(self) -> Array:
         """Speed along the circle, worth less the farther from it."""
-        pose, (u, v) = self.robots.pose(), self.robots.world_velocity()
-        radius = np.sqrt(pose.x * pose.x + pose.y * pose.y)
-        along = (pose.x * v - pose.y * u) / radius
+        x, y, cos, sin = self.robots.pose
+        u, v = self.robots.sensed[:, 3], self.robots.sensed[:, 4]  # in the robot's frame
+        radius = np.sqrt(x * x + y * y)
+        along = (x * (sin * u + cos * v) - y * (cos * u - sin * v)) / radius
         reward: Array = REWARD * along / (1 + np.abs(radius - RADIUS))
         return reward
 
     def _cost(self) -> Array:
         """1 on each step that ends beyond a wall."""
-        pose = self.robots.pose()
-        return ((np.abs(pose.x) > WALL) | (np.abs(pose.y) > WALL)).astype(np.float64)
+        return (np.maximum(np.abs(self.robots.pose.x), np.abs(self.robots.pose.y)) > WALL).astype(np.float64)
 
     def observe(self) -> Array:
-        seen = lidar(self.robots.pose(), self.circle, KINDS, REACH)
-        return np.concatenate([self.robots.sensors(), seen], axis=1)
+        seen = self.lidar(self.robots.pose, self.circle)
+        return np.concatenate([self.robots.sensed, seen], axis=1)

@@ -57,14 +57,14 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
             raise InputError("the episode has ended; call reset() before the next step().")
         reward, cost, terminated, info = self.worlds.step(checked[None], self._rows)
         self.steps += 1
-        truncated, over = self.steps >= self.limit, bool(terminated[0])
+        truncated, over = self.steps >= self.limit, terminated.item()
         self.ended = truncated or over
-        told = {
-            name: value[0]
-            for name, value in info.items()
-            if value[0] == value[0] and value[0] is not np.False_
-        }
-        return self.worlds.observe()[0], float(reward[0]), over, truncated, {"cost": float(cost[0]), **told}
+        told = {"cost": cost.item()}
+        for name, value in info.items():
+            item = value.item()
+            if item is not False and item == item:
+                told[name] = item
+        return self.worlds.observe()[0], reward.item(), over, truncated, told
 
 
 class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):

@@ -16,11 +16,11 @@ from safemil.tasks.point import (
     DT,
     SENSORS,
     SUBSTEPS,
+    Lidar,
     Robots,
     Simulators,
     Streams,
     distances,
-    lidar,
     model_xml,
     turned,
 )
@@ -38,7 +38,7 @@ GOAL_TRIES = 10_000
 HAZARD_RADIUS = 0.2  # m
 REACH = 3.0  # m, of the lidar
 VASE_HEIGHT = 0.1 - 4e-5  # m, of its centre: it starts a little way into the floor
-KINDS = np.array([0] + HAZARDS * [1] + [2])  # goal, hazards, vase: the lidars in their order
+KINDS = [0] + HAZARDS * [1] + [2]  # goal, hazards, vase: the lidars in their order
 
 MODEL = model_xml("""
     <body name="vase"><freejoint/><geom name="vase" type="box" size="0.1 0.1 0.1" density="0.001"/></body>""")
@@ -74,6 +74,7 @@ class GoalWorlds(Worlds):
         self.streams, self.robots, self.simulators = Streams(n), Robots(n), Simulators(MODEL, n)
         self.objects = np.zeros((n, 1 + HAZARDS + 1, 2))  # goal, hazards, vase
         self.goal_xy, self.hazards, self.vase = self.objects[:, 0], self.objects[:, 1:-1], self.objects[:, -1]
+        self.lidar = Lidar(n, KINDS, REACH)
         self.last_distance = np.zeros(n)  # m, to the goal, before the step
         self.age = np.zeros(n, np.int64)  # steps since the reset, until physics first meets the vase
         self.still, self.simulated = np.ones(n, bool), np.zeros(n, bool)
@@ -97,6 +98,7 @@ class GoalWorlds(Worlds):
         self.simulators.place(row, robot, rotation)
         self.simulators.data[row].qpos[3:] = *vase, VASE_HEIGHT, *turned(vase_rotation)
         self.hazards[row], self.vase[row] = hazards, vase
+        self.robots.refresh()
         self.age[row], self.still[row], self.simulated[row] = 0, True, False
 
     def restore(self, row: int, state: Mapping[str, Any]) -> None:
@@ -106,6 +108,7 @@ class GoalWorlds(Worlds):
         self.simulators.restore(row, state)
         self.age[row] = TOUCHED
         self._take(row)
+        self.robots.refresh()
         self.restore_goal(row, state)
 
     def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
@@ -122,7 +125,7 @@ class GoalWorlds(Worlds):
 
     def draw_goal(self, row: int) -> bool:
         """Put the goal where nothing is; False if no such place was found."""
-        rng, pose = self.streams.ready(row), self.robots.pose()
+        rng, pose = self.streams.ready(row), self.robots.pose
         robot = np.array([[pose.x[row], pose.y[row]]])
         others = np.concatenate([robot, self.hazards[row], self.vase[row, None]])
         keepouts = np.array([AGENT_KEEPOUT] + HAZARDS * [HAZARD_KEEPOUT] + [VASE_KEEPOUT]) + GOAL_KEEPOUT
@@ -137,13 +140,13 @@ class GoalWorlds(Worlds):
 
     def set_goal(self, row: int, goal: Array) -> None:
         self.goal_xy[row] = goal
-        self.last_distance[row] = distances(self.robots.pose(), self.objects[:, :1])[row, 0]
+        self.last_distance[row] = distances(self.robots.pose, self.objects[:, :1])[row, 0]
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
-        self.robots.ctrl[rows] = np.clip(actions[rows], -1, 1)
+        self.robots.act(actions, rows)
         self.streams.due[rows] += 1
         self._advance(rows)
-        distance = distances(self.robots.pose(), self.objects[:, :-1])
+        distance = distances(self.robots.pose, self.objects[:, :-1])
         met = distance[:, 0] <= GOAL_RADIUS
         reward = self.last_distance - distance[:, 0] + GOAL_REWARD * met
         cost = (distance[:, 1:].min(axis=1) < HAZARD_RADIUS).astype(np.float64)
@@ -155,12 +158,14 @@ class GoalWorlds(Worlds):
 
     def _advance(self, rows: Ints) -> None:
         """Physics, only where the robot may touch the vase or the vase is moving."""
-        near = distances(self.robots.pose(), self.objects[:, -1:])[:, 0] < NEAR
+        near = distances(self.robots.pose, self.objects[:, -1:])[:, 0] < NEAR
         self.simulated[rows] = (near | ~self.still)[rows]
         gliding = rows[~self.simulated[rows]]
         self.robots.glide(gliding)
         self.age[gliding] += self.age[gliding] != TOUCHED
-        self.crew.run(self._simulate, rows[self.simulated[rows]])
+        if len(gliding) < len(rows):
+            self.crew.run(self._simulate, rows[self.simulated[rows]])
+        self.robots.refresh()
 
     def _simulate(self, rows: Sequence[int]) -> None:
         for row in rows:
@@ -185,7 +190,5 @@ class GoalWorlds(Worlds):
         self.still[row] = np.abs(qvel[3:]).max() < REST
 
     def observe(self) -> Array:
-        seen = lidar(self.robots.pose(), self.objects, KINDS, REACH)
-        sensed = self.robots.sensors()
-        sensed[self.simulated] = self.simulators.sensed[self.simulated]
-        return np.concatenate([sensed, seen], axis=1)
+        sensed = np.where(self.simulated[:, None], self.simulators.sensed, self.robots.sensed)
+        return np.concatenate([sensed, self.lidar(self.robots.pose, self.objects)], axis=1)

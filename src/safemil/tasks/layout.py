@@ -105,17 +105,15 @@ class Layout:
     def _clear_pairs(self, pairs: Array, first: int, places: list[Place]) -> Iterator[int]:
         """The pairs from `first` on that give one of the crowd a place clear of all else."""
         (left, bottom, width, depth), limits = self._frames[-1], self._limits[-1]
-        other_x, other_y, nearest = np.array(
-            [(x, y, limit) for (x, y), limit in zip(places, limits, strict=False)]
-        ).T
+        others, nearest = np.array(places), np.array(limits[: len(places)])[:, None]
         for start in range(first, first + TRIES * self.crowd, WINDOW):
             window = pairs[start : start + WINDOW]
-            dx = left + width * window[:, 0] - other_x[:, None]
-            dy = bottom + depth * window[:, 1] - other_y[:, None]
+            dx = left + width * window[:, 0] - others[:, :1]
+            dy = bottom + depth * window[:, 1] - others[:, 1:]
             dx *= dx
             dy *= dy
             dx += dy
-            yield from (start + np.flatnonzero((dx >= nearest[:, None]).all(axis=0))).tolist()
+            yield from (start + np.flatnonzero((dx >= nearest).all(axis=0))).tolist()
 
 
 def _is_free(x: float, y: float, places: list[Place], limits: list[float]) -> bool:

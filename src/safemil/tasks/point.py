@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from safemil.errors import InputError
 from safemil.tasks.engine import mujoco
@@ -88,53 +89,49 @@ class Pose(NamedTuple):
 
 
 class Robots:
-    """The state of n robots: displacement and turn since the start, in the frame of the start."""
+    """n robots: displacement and turn since the start, in the frame of the start.
+
+    `pose` and `sensed` (n, 12) belong to the last `refresh`; the second is right where nothing is touched.
+    """
 
     def __init__(self, n: int) -> None:
-        self.start = np.zeros((n, 2))
-        self.rotation = np.zeros(n)  # rad, of the starting frame
+        self.n = n
+        self.start, self.rotation = np.zeros((n, 2)), np.zeros(n)  # m, rad
+        self.frame = np.zeros((n, 2))  # cosine and sine of the rotation
         self.q, self.velocity, self.ctrl = np.zeros((n, 3)), np.zeros((n, 3)), np.zeros((n, 2))
+        self.refresh()
 
     def place(self, row: int, xy: Array, rotation: float) -> None:
         """Put a robot down, at rest."""
         self.start[row], self.rotation[row] = xy, rotation
+        self.frame[row] = np.cos(rotation), np.sin(rotation)
         self.q[row], self.velocity[row], self.ctrl[row] = 0.0, 0.0, 0.0
 
-    def pose(self) -> Pose:
-        cos, sin, (qx, qy, turn) = np.cos(self.rotation), np.sin(self.rotation), self.q.T
-        heading = self.rotation + turn
-        x, y = self.start[:, 0] + cos * qx - sin * qy, self.start[:, 1] + sin * qx + cos * qy
-        return Pose(x, y, np.cos(heading), np.sin(heading))
-
-    def world_velocity(self) -> tuple[Array, Array]:
-        """(x, y) in the frame of the world."""
-        cos, sin = np.cos(self.rotation), np.sin(self.rotation)
-        u, v = self.velocity[:, 0], self.velocity[:, 1]
-        return cos * u - sin * v, sin * u + cos * v
+    def act(self, actions: npt.NDArray[np.floating], rows: Ints) -> None:
+        self.ctrl[rows] = np.minimum(np.maximum(actions[rows], -1.0), 1.0)
 
     def glide(self, rows: Ints) -> None:
         """One environment step of robots that touch nothing, in closed form."""
         if len(rows) == 1:
             row = int(rows[0])
-            state = self.q[row].tolist(), self.velocity[row].tolist(), self.ctrl[row].tolist()
-            self.q[row], self.velocity[row] = _glide(*state, _sin, _cos, _limit)
-        else:
-            before = [list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl)]
-            q, velocity = _glide(before[0], before[1], before[2], np.sin, np.cos, _limit_all)
-            self.q[rows], self.velocity[rows] = np.stack(q, axis=1), np.stack(velocity, axis=1)
+            q, velocity, ctrl = (state[row].tolist() for state in (self.q, self.velocity, self.ctrl))
+            self.q[row], self.velocity[row] = _glide(q, velocity, ctrl, _sin, _cos, _limit)
+        elif len(rows):
+            q, velocity, ctrl = (list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl))
+            moved = _glide(q, velocity, ctrl, np.sin, np.cos, _limit_all)
+            self.q[rows], self.velocity[rows] = np.stack(moved[0], axis=1), np.stack(moved[1], axis=1)
 
-    def sensors(self) -> Array:
-        """(n, 12) for robots that touch nothing."""
-        (_, _, turn), (u, v, spin), (forward, servo) = self.q.T, self.velocity.T, self.ctrl.T
-        cos, sin, heading = np.cos(turn), np.sin(turn), self.rotation + turn
-        force, torque = GEAR * _limit_all(forward), GEAR * _limit_all(servo - GEAR * spin)
-        ax, ay, _ = _acceleration(cos, sin, u, v, spin, force, torque, damping_time=0.0)
-        sensed = np.zeros((len(turn), SENSORS))
-        sensed[:, 0], sensed[:, 1], sensed[:, 2] = cos * ax + sin * ay, cos * ay - sin * ax, GRAVITY
-        sensed[:, 3], sensed[:, 4] = cos * u + sin * v, cos * v - sin * u
-        sensed[:, 8] = spin
-        sensed[:, 9], sensed[:, 10] = -MAGNETIC_FIELD * np.sin(heading), -MAGNETIC_FIELD * np.cos(heading)
-        return sensed
+    def refresh(self) -> None:
+        """Bring pose and senses up to date."""
+        states = (self.start, self.frame, self.q, self.velocity, self.ctrl)
+        if self.n == 1:
+            start, frame, q, velocity, ctrl = (state[0].tolist() for state in states)
+            pose, sensed = _sense(start, frame, q, velocity, ctrl, _sin, _cos, _limit)
+            self.pose, self.sensed = Pose(*np.array(pose)[:, None]), np.array([sensed])
+        else:
+            start, frame, q, velocity, ctrl = (list(state.T.copy()) for state in states)
+            places, senses = _sense(start, frame, q, velocity, ctrl, np.sin, np.cos, _limit_all)
+            self.pose, self.sensed = Pose(*places), np.stack(np.broadcast_arrays(*senses), axis=1)
 
 
 def _sin(x: float) -> float:
@@ -146,11 +143,29 @@ def _cos(x: float) -> float:
 
 
 def _limit(x: float) -> float:
-    return min(max(x, -FORCE_LIMIT), FORCE_LIMIT)
+    return -FORCE_LIMIT if x < -FORCE_LIMIT else FORCE_LIMIT if x > FORCE_LIMIT else x
 
 
 def _limit_all(x: Array) -> Array:
     return np.minimum(np.maximum(x, -FORCE_LIMIT), FORCE_LIMIT)
+
+
+class Body(NamedTuple):
+    """What resists acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
+
+    mass: float
+    inertia: float
+    drag: float
+
+
+def _body(damping_time: float) -> Body:
+    """The robot, with its dampings acting for some time: M + t D in place of M."""
+    mass = MASS + damping_time * SLIDE_DAMPING
+    inertia = INERTIA + damping_time * TURN_DAMPING - MOMENT * MOMENT / mass
+    return Body(mass, inertia, SLIDE_DAMPING * MOMENT / mass)
+
+
+BODY, DAMPED_BODY = _body(0.0), _body(TIMESTEP)
 
 
 def _glide(
@@ -166,54 +181,89 @@ def _glide(
     force = GEAR * limit(forward)
     for _ in range(SUBSTEPS):
         torque = GEAR * limit(servo - GEAR * spin)
-        ax, ay, turning = _acceleration(cos(turn), sin(turn), u, v, spin, force, torque, TIMESTEP)
+        ax, ay, turning = _acceleration(DAMPED_BODY, cos(turn), sin(turn), u, v, spin, force, torque)
         u, v, spin = u + TIMESTEP * ax, v + TIMESTEP * ay, spin + TIMESTEP * turning
         x, y, turn = x + TIMESTEP * u, y + TIMESTEP * v, turn + TIMESTEP * spin
     return (x, y, turn), (u, v, spin)
 
 
-def _acceleration(
-    cos: T, sin: T, u: T, v: T, spin: T, force: T, torque: T, damping_time: float
-) -> tuple[T, T, T]:
-    """Solve (M + t D) a = f for the mass matrix M, the dampings D and t = `damping_time`.
+def _acceleration(body: Body, cos: T, sin: T, u: T, v: T, spin: T, force: T, torque: T) -> tuple[T, T, T]:
+    """Solve M a = f for acceleration and turning, in the starting frame.
 
     M = [[m, 0, -b sin], [0, m, b cos], [-b sin, b cos, J]], f = (g cos - d u, g sin - d v, torque - D spin)
     with g = force + b spin^2. The turning comes first, since g drops out of its equation.
     """
-    mass = MASS + damping_time * SLIDE_DAMPING
-    inertia = INERTIA + damping_time * TURN_DAMPING - MOMENT * MOMENT / mass
+    mass, inertia, drag = body
     along = force + MOMENT * spin * spin
-    drag = (SLIDE_DAMPING * MOMENT / mass) * (cos * v - sin * u)
-    turning = (torque - TURN_DAMPING * spin + drag) / inertia
-    ax = (along * cos - SLIDE_DAMPING * u + MOMENT * sin * turning) / mass
-    ay = (along * sin - SLIDE_DAMPING * v - MOMENT * cos * turning) / mass
+    turning = (torque - TURN_DAMPING * spin + drag * (cos * v - sin * u)) / inertia
+    swing = MOMENT * turning
+    ax = (along * cos - SLIDE_DAMPING * u + swing * sin) / mass
+    ay = (along * sin - SLIDE_DAMPING * v - swing * cos) / mass
     return ax, ay, turning
+
+
+def _sense(
+    start: Sequence[T],
+    frame: Sequence[T],
+    q: Sequence[T],
+    velocity: Sequence[T],
+    ctrl: Sequence[T],
+    sin: Callable[[T], T],
+    cos: Callable[[T], T],
+    limit: Callable[[T], T],
+) -> tuple[tuple[T, T, T, T], tuple[T | float, ...]]:
+    """Pose, and accelerometer, velocimeter, gyro and magnetometer in the robot's own frame."""
+    (x, y, turn), (u, v, spin), (forward, servo), (frame_cos, frame_sin) = q, velocity, ctrl, frame
+    c, s = cos(turn), sin(turn)
+    force, torque = GEAR * limit(forward), GEAR * limit(servo - GEAR * spin)
+    ax, ay, _ = _acceleration(BODY, c, s, u, v, spin, force, torque)
+    heading_cos, heading_sin = frame_cos * c - frame_sin * s, frame_sin * c + frame_cos * s
+    world_x, world_y = start[0] + frame_cos * x - frame_sin * y, start[1] + frame_sin * x + frame_cos * y
+    ahead, left, fast, sideways = c * ax + s * ay, c * ay - s * ax, c * u + s * v, c * v - s * u
+    field_x, field_y = -MAGNETIC_FIELD * heading_sin, -MAGNETIC_FIELD * heading_cos
+    sensed = (ahead, left, GRAVITY, fast, sideways, 0.0, 0.0, 0.0, spin, field_x, field_y, 0.0)
+    return (world_x, world_y, heading_cos, heading_sin), sensed
 
 
 BINS = 16
 BIN_WIDTH = 2 * math.pi / BINS  # rad
+BESIDE = np.array([[(k + shift) % BINS for k in range(BINS + 1)] for shift in (0, 1, -1)])
 
 
-def lidar(pose: Pose, objects: Array, kinds: Ints, reach: float) -> Array:
-    """(n, 16 per kind): how near objects (n, K, 2) of each kind (K,) are, by direction.
+class Lidar:
+    """How near objects of each kind are, by direction: 16 bins per kind, counter-clockwise from ahead.
 
-    Each object shows in the bin of its direction, and weaker in the two beside it, the more the closer
-    its direction is to them.
+    Each object shows in the bin of its direction, and weaker in the two beside it, the more the closer its
+    direction is to them.
     """
+
+    def __init__(self, n: int, kinds: Sequence[int], reach: float) -> None:
+        self.reach = reach  # m
+        self._shape = n, (max(kinds) + 1) * BINS
+        self._first_bins = np.array(kinds) * BINS + np.arange(n)[:, None] * self._shape[1]
+        self._strength = np.empty((3, n, len(kinds)))
+
+    def __call__(self, pose: Pose, objects: Array) -> Array:
+        """(n, 16 per kind) for objects (n, K, 2)."""
+        dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
+        cos, sin = pose.cos[:, None], pose.sin[:, None]
+        ahead, left = cos * dx + sin * dy, cos * dy - sin * dx
+        near, after, before = self._strength
+        np.maximum(0.0, 1.0 - np.sqrt(ahead * ahead + left * left) / self.reach, out=near)
+        angle = np.arctan2(left, ahead) % (2 * math.pi) / BIN_WIDTH
+        whole = angle.astype(np.int64)
+        np.multiply(angle - whole, near, out=after)
+        np.subtract(near, after, out=before)
+        seen = np.zeros(self._shape)
+        bins = BESIDE[:, whole] + self._first_bins
+        np.maximum.at(seen.ravel(), bins.ravel(), self._strength.ravel())
+        return seen
+
+
+def distances(pose: Pose, objects: Array) -> Array:
+    """(n, K) from each robot to its objects (n, K, 2)."""
     dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
-    cos, sin = pose.cos[:, None], pose.sin[:, None]
-    ahead, left = cos * dx + sin * dy, cos * dy - sin * dx
-    nearness = np.maximum(0.0, reach - np.sqrt(ahead * ahead + left * left)) / reach
-    angle = np.arctan2(left, ahead) % (2 * math.pi) / BIN_WIDTH
-    whole = np.floor(angle)
-    part = angle - whole
-    bins = int(kinds[-1]) + 1
-    seen = np.zeros((len(objects), bins, BINS))
-    where = np.stack([whole, whole + 1, whole - 1]).astype(np.int64) % BINS
-    where += kinds * BINS + np.arange(0, seen.size, bins * BINS)[:, None]
-    values = np.stack([nearness, part * nearness, (1 - part) * nearness])
-    np.maximum.at(seen.reshape(-1), where.reshape(-1), values.reshape(-1))
-    return seen.reshape(len(objects), bins * BINS)
+    return np.sqrt(dx * dx + dy * dy)
 
 
 class Simulators:
@@ -266,9 +316,3 @@ class Streams:
         self.rngs[row].random_sample(int(self.due[row]))
         self.due[row] = 0
         return self.rngs[row]
-
-
-def distances(pose: Pose, objects: Array) -> Array:
-    """(n, K) from each robot to its objects (n, K, 2)."""
-    dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
-    return np.sqrt(dx * dx + dy * dy)

@@ -165,27 +165,28 @@ class Robot:
     speed_limit: float  # m/s, safety-gymnasium's
     penalty: float  # per squared action
     alive_bonus: float
-    alive: Callable[[Array, Array], Flags]  # of qpos and qvel
+    fell: Callable[[Array, Array], Flags]  # of qpos and qvel; NaN counts as fallen
 
 
-def _walker_alive(qpos: Array, qvel: Array) -> Flags:
+def _walker_fell(qpos: Array, qvel: Array) -> Flags:
     height, pitch = qpos[:, 1], qpos[:, 2]
-    return (height > 0.8) & (height < 2.0) & (pitch > -1.0) & (pitch < 1.0)
+    return ~((height > 0.8) & (height < 2.0) & (np.abs(pitch) < 1.0))
 
 
-def _swimmer_alive(qpos: Array, qvel: Array) -> Flags:
-    return np.ones(len(qpos), bool)
+def _swimmer_fell(qpos: Array, qvel: Array) -> Flags:
+    return np.zeros(len(qpos), bool)
 
 
-def _ant_alive(qpos: Array, qvel: Array) -> Flags:
+def _ant_fell(qpos: Array, qvel: Array) -> Flags:
+    height = qpos[:, 2]
     finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
-    return finite & (qpos[:, 2] >= 0.2) & (qpos[:, 2] <= 1.0)
+    return ~(finite & (height >= 0.2) & (height <= 1.0))
 
 
 ROBOTS = {
-    "walker": Robot(WALKER, 4, 0.005, False, 1, 2.3415, 1e-3, 1.0, _walker_alive),
-    "swimmer": Robot(SWIMMER, 4, 0.1, False, 2, 0.2282, 1e-4, 0.0, _swimmer_alive),
-    "ant": Robot(ANT, 5, 0.1, True, 2, 2.6222, 0.5, 1.0, _ant_alive),
+    "walker": Robot(WALKER, 4, 0.005, False, 1, 2.3415, 1e-3, 1.0, _walker_fell),
+    "swimmer": Robot(SWIMMER, 4, 0.1, False, 2, 0.2282, 1e-4, 0.0, _swimmer_fell),
+    "ant": Robot(ANT, 5, 0.1, True, 2, 2.6222, 0.5, 1.0, _ant_fell),
 }
 VELOCITY_CLIP = 10.0  # m/s and rad/s, in the walker's observation only
 
@@ -206,6 +207,7 @@ class VelocityWorlds(Worlds):
         self.observation_size = self.model.nq - self.robot.hidden + self.model.nv
         self.qpos, self.qvel = np.zeros((n, self.model.nq)), np.zeros((n, self.model.nv))
         self.position = np.zeros((n, 2))  # m, from which speeds are measured
+        self._bonus = np.full(n, self.robot.alive_bonus)
         torso = self.model.body("torso").id
         places = [data.xpos[torso, :2] if kind == "ant" else data.qpos[:2] for data in self.data]
         self._views = [(d, d.ctrl, d.qpos, d.qvel, place) for d, place in zip(self.data, places, strict=True)]
@@ -255,11 +257,11 @@ class VelocityWorlds(Worlds):
         self.crew.run(simulate, rows)
         velocity = (self.position - before) / self.dt
         # In the precision the action came in, as the original does.
-        penalty = self.robot.penalty * np.square(actions).sum(axis=1).astype(np.float64)
+        squares = np.add.reduce(actions * actions, axis=1).astype(np.float64)
+        penalty = self.robot.penalty * squares
         reward = velocity[:, 0] + self.robot.alive_bonus - penalty
         cost = (self._speed(velocity) > self.robot.speed_limit).astype(np.float64)
-        terminated = ~self.robot.alive(self.qpos, self.qvel)
-        return Outcome(reward, cost, terminated, self._info(velocity, penalty))
+        return Outcome(reward, cost, self.robot.fell(self.qpos, self.qvel), self._info(velocity, penalty))
 
     def _speed(self, velocity: Array) -> Array:
         """The speed that is limited: forward, but the ant's in any direction."""
@@ -268,8 +270,8 @@ class VelocityWorlds(Worlds):
         return velocity[:, 0]
 
     def _info(self, velocity: Array, penalty: Array) -> dict[str, Array | Flags]:
-        x, y = self.position.T.copy()
-        forward = velocity[:, 0]
+        position, forward = self.position.copy(), velocity[:, 0]
+        x, y = position[:, 0], position[:, 1]
         info: dict[str, Array | Flags] = {"x_position": x, "x_velocity": forward}
         if self.kind == "walker":
             return info
@@ -281,7 +283,7 @@ class VelocityWorlds(Worlds):
         info |= {"forward_reward": forward, "reward_ctrl": -penalty}
         if self.kind == "swimmer":
             return info | {"reward_fwd": forward}
-        return info | {"reward_forward": forward, "reward_survive": np.full(self.n, self.robot.alive_bonus)}
+        return info | {"reward_forward": forward, "reward_survive": self._bonus}
 
     def observe(self) -> Array:
         seen = self.qpos[:, self.robot.hidden :]

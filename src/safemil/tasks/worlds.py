@@ -99,7 +99,7 @@ def cores() -> int:
 def check_actions(actions: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.floating]:
     """The actions as floats of the given shape, all finite; their range is each task's own matter."""
     array = np.asarray(actions)
-    if array.dtype not in (np.float64, np.float32):
+    if array.dtype.char not in "df":  # float64, float32
         array = array.astype(np.float64)
     if array.shape != shape:
         raise InputError(f"need an action of shape {shape}, got {array.shape}.")
