@@ -97,4 +97,25 @@ def _print_failures(path: Path, one: "Replay") -> None:
         print(f"{path}: {len(lines) - FAILURES_SHOWN} more")
 
 
-COMMANDS = {"list": list_tasks, "verify": verify}
+def render(
+    task: tyro.conf.Positional[str], out: Path, *, steps: int = 200, seed: int = 0, size: int = 480
+) -> None:
+    """Draw a task, moved by smooth random actions, as a video or as a picture.
+
+    Example:
+        safemil tasks render SafetyPointGoal1-v0 --out goal.mp4
+
+    Args:
+        task: Name of the task.
+        out: File to write: .mp4 or .gif for a video, .png for a picture of the last step.
+        steps: Steps to take.
+        seed: Of the reset and of the actions.
+        size: Width and height in pixels.
+    """
+    from safemil.tasks.film import film
+
+    film(task, out, steps=steps, seed=seed, size=size)
+    print(out)
+
+
+COMMANDS = {"list": list_tasks, "verify": verify, "render": render}

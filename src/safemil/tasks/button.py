@@ -24,6 +24,7 @@ from safemil.tasks.point import (
     Robots,
     Simulators,
     Streams,
+    Thing,
     distances,
     model_xml,
     turned,
@@ -208,6 +209,17 @@ class ButtonWorlds(Worlds):
             "cost_hazards": burnt.astype(np.float64),
             "cost_sum": (pressed | caught | burnt).astype(np.float64),
         }
+
+    def things(self, row: int) -> list[Thing]:
+        lit = self.goal_button[row]
+        buttons = [
+            Thing("lit button" if index == lit else "button", (x, y, 0.1))
+            for index, (x, y) in enumerate(self.buttons[row])
+        ]
+        hazards = [Thing("hazard", (x, y, 0.0)) for x, y in self.hazards[row]]
+        poses = self.simulators.qpos[row, 3:].reshape(GREMLINS, 7).tolist()
+        gremlins = [Thing("gremlin", (x, y, z), (a, b, c, d)) for x, y, z, a, b, c, d in poses]
+        return [*hazards, *buttons, *gremlins, self.robots.thing(row)]
 
     def observe(self) -> Array:
         seen = self.lidar(self.robots.pose, self.objects)

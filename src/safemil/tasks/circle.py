@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.tasks.layout import Layout, Slot
-from safemil.tasks.point import DT, SENSORS, Lidar, Robots, Streams
+from safemil.tasks.point import DT, SENSORS, Lidar, Robots, Streams, Thing, turned
 from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
 
 RADIUS = 1.5  # m, of the circle that pays best
@@ -80,6 +80,10 @@ class CircleWorlds(Worlds):
     def _cost(self) -> Array:
         """1 on each step that ends beyond a wall."""
         return (np.maximum(np.abs(self.robots.pose.x), np.abs(self.robots.pose.y)) > WALL).astype(np.float64)
+
+    def things(self, row: int) -> list[Thing]:
+        walls = [Thing("wall", (x, y, 0.25), turned(0.0 if x else np.pi / 2)) for x, y in WALLS]
+        return [Thing("circle", (0.0, 0.0, 0.0)), *walls, self.robots.thing(row)]
 
     def observe(self) -> Array:
         seen = self.lidar(self.robots.pose, self.circle)

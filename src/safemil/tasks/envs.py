@@ -10,6 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from safemil.errors import InputError
 from safemil.tasks import catalog
+from safemil.tasks.render import Painter, Picture
 from safemil.tasks.worlds import Array, Flags, Outcome, check_actions, cores
 
 Info = dict[str, Any]
@@ -31,10 +32,10 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         self.observation_space, self.action_space = catalog.spaces(self.worlds)
         if render_mode not in (None, "rgb_array"):
             raise InputError(f'need render_mode "rgb_array" or None, got "{render_mode}".')
-        self.render_mode, self.width, self.height = render_mode, width, height
+        self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.worlds.dt)}
         self.steps, self.ended, self._seeded = 0, True, False
-        self._rows = np.arange(1)
+        self._rows, self._painter = np.arange(1), Painter(self.worlds, width, height)
 
     @property
     def limit(self) -> int:
@@ -65,6 +66,13 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
             if item is not False and item == item:
                 told[name] = item
         return self.worlds.observe()[0], reward.item(), over, truncated, told
+
+    def render(self) -> Picture | None:
+        """A picture of the world as it is, if `render_mode` asks for one."""
+        return self._painter.draw() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        self._painter.close()
 
 
 class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):

@@ -20,6 +20,7 @@ from safemil.tasks.point import (
     Robots,
     Simulators,
     Streams,
+    Thing,
     distances,
     model_xml,
     turned,
@@ -188,6 +189,12 @@ class GoalWorlds(Worlds):
         self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
         self.vase[row] = qpos[3:5]
         self.still[row] = np.abs(qvel[3:]).max() < REST
+
+    def things(self, row: int) -> list[Thing]:
+        hazards = [Thing("hazard", (x, y, 0.0)) for x, y in self.hazards[row]]
+        x, y, z, *quaternion = self.simulators.data[row].qpos[3:].tolist()
+        vase = Thing("vase", (x, y, z), (quaternion[0], quaternion[1], quaternion[2], quaternion[3]))
+        return [Thing("goal", (*self.goal_xy[row], 0.0)), *hazards, vase, self.robots.thing(row)]
 
     def observe(self) -> Array:
         sensed = np.where(self.simulated[:, None], self.simulators.sensed, self.robots.sensed)

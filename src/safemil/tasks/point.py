@@ -79,6 +79,14 @@ def turned(rotation: float) -> tuple[float, float, float, float]:
     return w / norm, 0.0, 0.0, z / norm
 
 
+class Thing(NamedTuple):
+    """Something to be drawn."""
+
+    kind: str
+    position: tuple[float, float, float]
+    quaternion: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
+
+
 class Pose(NamedTuple):
     """Where the robots are and where they look, one entry each."""
 
@@ -120,6 +128,11 @@ class Robots:
             q, velocity, ctrl = (list(state[rows].T.copy()) for state in (self.q, self.velocity, self.ctrl))
             moved = _glide(q, velocity, ctrl, np.sin, np.cos, _limit_all)
             self.q[rows], self.velocity[rows] = np.stack(moved[0], axis=1), np.stack(moved[1], axis=1)
+
+    def thing(self, row: int) -> Thing:
+        """A robot as something to be drawn."""
+        turn = self.rotation[row] + self.q[row, 2]
+        return Thing("robot", (self.pose.x[row], self.pose.y[row], HEIGHT), turned(turn))
 
     def refresh(self) -> None:
         """Bring pose and senses up to date."""

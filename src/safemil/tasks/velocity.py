@@ -17,14 +17,23 @@ from safemil.tasks.engine import mujoco
 from safemil.tasks.worlds import Array, Flags, Ints, Outcome, Worlds
 
 LOOK = """
+  <statistic extent="3"/>
+  <visual>
+    <headlight ambient="0.45 0.45 0.45" diffuse="0.2 0.2 0.2" specular="0 0 0"/>
+    <quality shadowsize="4096" numslices="48"/>
+    <rgba haze="1 1 1 1"/>
+  </visual>
   <asset>
-    <texture name="sky" type="skybox" builtin="gradient" rgb1="0.75 0.86 0.95" rgb2="1 1 1"
+    <texture name="sky" type="skybox" builtin="gradient" rgb1="0.55 0.75 0.92" rgb2="1 1 1"
              width="64" height="64"/>
-    <texture name="grid" type="2d" builtin="checker" rgb1="0.87 0.89 0.91" rgb2="0.78 0.81 0.84"
+    <texture name="grid" type="2d" builtin="checker" rgb1="0.93 0.93 0.92" rgb2="0.83 0.84 0.85"
              width="64" height="64"/>
-    <material name="grid" texture="grid" texrepeat="1 1" texuniform="true"/>
+    <material name="grid" texture="grid" texrepeat="1 1" texuniform="true" specular="0"/>
   </asset>
 """
+LIGHT = """
+    <light mode="trackcom" pos="0 -1 6" dir="0 0.15 -1" diffuse="0.45 0.45 0.45" specular="0.1 0.1 0.1"
+           cutoff="80" exponent="0.5"/>"""
 
 
 def _leg(side: str, rgba: str, foot_friction: float) -> str:
@@ -53,11 +62,10 @@ WALKER = f"""
     <motor gear="100" ctrllimited="true" ctrlrange="-1 1"/>
     <default class="root"><joint armature="0" damping="0" limited="false"/></default>
   </default>{LOOK}
-  <worldbody>
-    <light mode="trackcom" pos="0 -2 4" dir="0 0.4 -1" diffuse="0.7 0.7 0.7"/>
+  <worldbody>{LIGHT}
     <geom name="floor" type="plane" size="0 0 0.05" conaffinity="1" friction="0.7 0.1 0.1" material="grid"/>
     <body name="torso" pos="0 0 1.25">
-      <camera name="track" mode="trackcom" pos="0 -4.2 -0.1" xyaxes="1 0 0 0 0.05 1" fovy="40"/>
+      <camera name="track" mode="trackcom" pos="0 -3.6 0.1" xyaxes="1 0 0 0 0.12 1" fovy="40"/>
       <joint name="rootx" class="root" type="slide" axis="1 0 0"/>
       <joint name="rootz" class="root" type="slide" axis="0 0 1" ref="1.25"/>
       <joint name="rooty" class="root" axis="0 1 0"/>
@@ -81,9 +89,8 @@ SWIMMER = f"""
     <geom type="capsule" size="0.1" contype="0" conaffinity="0" density="1000" rgba="0.16 0.29 0.44 1"/>
     <motor gear="150" ctrllimited="true" ctrlrange="-1 1"/>
   </default>{LOOK}
-  <worldbody>
-    <light mode="trackcom" pos="0 0 6" dir="0 0.3 -1" diffuse="0.7 0.7 0.7"/>
-    <geom name="floor" type="plane" pos="0 0 -0.1" size="0 0 0.05" material="grid" rgba="0.72 0.88 0.97 1"/>
+  <worldbody>{LIGHT}
+    <geom name="floor" type="plane" pos="0 0 -0.1" size="0 0 0.05" material="grid" rgba="0.62 0.83 0.95 1"/>
     <body name="torso">
       <camera name="track" mode="trackcom" pos="0 -2.2 5.6" xyaxes="1 0 0 0 0.93 0.37" fovy="45"/>
       <joint name="slide_x" type="slide" axis="1 0 0"/>
@@ -116,7 +123,7 @@ def _ant_leg(number: int, x: int, y: int, axis: str, limits: str) -> str:
           <geom fromto="0 0 0 {near}"/>
           <body name="ankle_{number}" pos="{near}">
             <joint name="ankle_{number}" axis="{axis}" range="{limits}"/>
-            <geom fromto="0 0 0 {far}" rgba="0.97 0.71 0.33 1"/>
+            <geom fromto="0 0 0 {far}"/>
           </body>
         </body>
       </body>"""
@@ -133,8 +140,7 @@ ANT = f"""
           rgba="0.85 0.37 0.2 1"/>
     <motor gear="150" ctrllimited="true" ctrlrange="-1 1"/>
   </default>{LOOK}
-  <worldbody>
-    <light mode="trackcom" pos="0 -2 5" dir="0 0.35 -1" diffuse="0.7 0.7 0.7"/>
+  <worldbody>{LIGHT}
     <geom name="floor" type="plane" size="0 0 0.05" conaffinity="1" margin="0.01" material="grid"
           rgba="1 1 1 1"/>
     <body name="torso" pos="0 0 0.75">
@@ -199,7 +205,8 @@ class VelocityWorlds(Worlds):
     def __init__(self, kind: str, n: int, threads: int = 1) -> None:
         super().__init__(n, threads)
         self.kind, self.robot = kind, ROBOTS[kind]
-        self.model = mujoco.MjModel.from_xml_string(self.robot.model)
+        self.model_text = self.robot.model
+        self.model = mujoco.MjModel.from_xml_string(self.model_text)
         self.data = [mujoco.MjData(self.model) for _ in range(n)]
         self.rngs = [np.random.default_rng() for _ in range(n)]
         self.dt = self.robot.substeps * self.model.opt.timestep

@@ -33,6 +33,8 @@ class Worlds(abc.ABC):
     action_dtype: type[np.floating]
     dt: float  # s, one environment step
     last_distance: Array  # m, to the goal before the step, in tasks with goals
+    model_text: str  # MJCF, of running robots
+    qpos: Array  # (n, nq), of running robots
 
     def __init__(self, n: int, threads: int) -> None:
         self.n = n
@@ -61,6 +63,10 @@ class Worlds(abc.ABC):
     def restore_goal(self, row: int, state: Mapping[str, Any]) -> None:
         """Put a recorded goal in force, in tasks that change theirs."""
         raise NotImplementedError
+
+    def things(self, row: int) -> list[Any]:
+        """What to draw, in the point tasks; the others' models say it."""
+        return []
 
     def places(self, row: int) -> dict[str, Any]:
         """Where the last reset put things, named as in recordings; nothing in tasks without things."""
