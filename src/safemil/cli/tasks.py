@@ -16,11 +16,11 @@ def list_tasks() -> None:
         safemil tasks list
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from safemil.tasks.catalog import TASKS, spaces
 
-    table = Table("task", "observation", "action", "steps", "what to do")
+    table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")
     for name, task in TASKS.items():
         observation, action = spaces(task.make(1, 1))
         table.add_row(name, *map(str, (observation.shape[0], action.shape[0], task.limit)), task.summary)
@@ -69,7 +69,12 @@ def _print_replays(replays: list["Replay"]) -> None:
         ]
         verdict = "[green]ok" if one.passed else "[red]FAIL"
         table.add_row(one.task, str(len(one.reward_error)), *(f"{e:.0e}" for e in errors), *counts, verdict)
-    Console().print(table)
+    console = Console()
+    # Into a file or a pipe it goes whole, whatever the terminal's width.
+    console.print(table, width=None if console.is_terminal else TABLE_WIDTH, crop=console.is_terminal)
+
+
+TABLE_WIDTH = 150  # characters
 
 
 def _p99(errors: "object") -> float:
@@ -107,7 +112,7 @@ def render(
 
     Args:
         task: Name of the task.
-        out: File to write: .mp4 or .gif for a video, .png for a picture of the last step.
+        out: File to write: .mp4 for a video, .png for a picture of the last step.
         steps: Steps to take.
         seed: Of the reset and of the actions.
         size: Width and height in pixels.

@@ -19,7 +19,7 @@ Info = dict[str, Any]
 class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
     """One world of a task: `info["cost"]` is 0 or 1 at each step, its parts stand beside it.
 
-    The episode limit is the task's unless `gymnasium.make(..., max_episode_steps=...)` says otherwise.
+    Episodes end at the task's limit; after `gymnasium.make` its TimeLimit wrapper sees to that.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -37,12 +37,6 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         self.steps, self.ended, self._seeded = 0, True, False
         self._rows, self._painter = np.arange(1), Painter(self.worlds, width, height)
 
-    @property
-    def limit(self) -> int:
-        """Steps in an episode."""
-        given = self.spec.max_episode_steps if self.spec is not None else None
-        return self.task.limit if given is None else given
-
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
@@ -58,7 +52,8 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
             raise InputError("the episode has ended; call reset() before the next step().")
         reward, cost, terminated, info = self.worlds.step(checked[None], self._rows)
         self.steps += 1
-        truncated, over = self.steps >= self.limit, terminated.item()
+        truncated = self.spec is None and self.steps >= self.task.limit
+        over = terminated.item()
         self.ended = truncated or over
         told = {"cost": cost.item()}
         for name, value in info.items():

@@ -13,9 +13,9 @@ SMOOTHNESS = 0.9  # share of the last action in the next
 
 
 def film(task: str, out: Path, *, steps: int, seed: int, size: int) -> None:
-    """Write a video (.mp4, .gif) of some steps, or a picture (.png) of the last."""
-    if out.suffix not in (".mp4", ".gif", ".png"):
-        raise InputError(f'need a file ending in .mp4, .gif or .png, got "{out}".')
+    """Write a video (.mp4) of some steps, or a picture (.png) of the last."""
+    if out.suffix not in (".mp4", ".png"):
+        raise InputError(f'need a file ending in .mp4 or .png, got "{out}".')
     if steps < 0 or size < 16:
         raise InputError(f"need no fewer than 0 steps and 16 pixels, got {steps} and {size}.")
     env = TaskEnv(task, render_mode="rgb_array", width=size, height=size)

@@ -114,6 +114,7 @@ class Painter:
         self._model.vis.global_.offheight, self._model.vis.global_.offwidth = self.size
         self._model.vis.quality.offsamples = 8  # smooth edges
         try:
+            mujoco.GLContext(*self.size).free()  # a renderer that can't begin leaves a traceback behind
             self._renderer = mujoco.Renderer(self._model, *self.size)
         except Exception as error:  # each drawing library raises something else
             chosen = os.environ.get("MUJOCO_GL", "unset")
@@ -127,17 +128,14 @@ class Painter:
 
 @contextlib.contextmanager
 def video(path: Path, fps: int) -> Iterator[Any]:
-    """A writer with `append_data(picture)` for a video file, which is there whole or not at all."""
+    """A writer with `append_data(picture)` for an .mp4, which is there whole or not at all."""
     import imageio.v2 as imageio
 
-    if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise InputError(
-            "an .mp4 needs the `video` extra, pip install 'safemil[video]'; a .gif works without."
-        )
-    options = {"macro_block_size": 1, "quality": 8} if path.suffix == ".mp4" else {"loop": 0}
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise InputError("an .mp4 needs the `video` extra: pip install 'safemil[video]'.")
     with (
         atomic_file(path) as temporary,
-        imageio.get_writer(temporary, fps=fps, **options) as writer,
+        imageio.get_writer(temporary, fps=fps, macro_block_size=1, quality=8) as writer,
     ):
         yield writer
 

@@ -9,7 +9,7 @@ rounding error by up to a million per step, in the original no less. docs/tasks.
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
         with np.load(path, allow_pickle=False) as archive:
             recording = {name: archive[name] for name in archive.files if not name.startswith("model_")}
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no .npz recording ({error}).") from error
+        raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
     name = json.loads(str(recording["meta"]))["task"] if "meta" in recording else Path(path).stem
     catalog.task(name)
     needed = next(keys for family, keys in NEEDED.items() if family in name)
@@ -116,12 +116,15 @@ def _first_touch(recording: Recording) -> Flags:
     if "next_touch_gremlins" not in recording:
         return np.zeros(len(recording["reward"]), bool)
     after = recording["next_touch_gremlins"]
-    before = np.roll(after, 1, axis=0) & (recording["step_in_reset"] > 0)[:, None]
+    steps, resets = recording["step_in_reset"], recording["reset_id"]
+    follows = (steps == np.roll(steps, 1) + 1) & (resets == np.roll(resets, 1))
+    before = np.roll(after, 1, axis=0) & follows[:, None]
     first: Flags = (after & ~before).any(axis=1)
     return first
 
 
-def _episodes(recording: Recording) -> Iterable[tuple[int, list[int]]]:
+def _episodes(recording: Recording) -> Iterator[tuple[int, list[int]]]:
+    """Each reset and its rows."""
     for reset in range(len(recording["reset_seed"])):
         yield reset, np.flatnonzero(recording["reset_id"] == reset).tolist()
 
@@ -132,10 +135,11 @@ def _replay_rows(env: TaskEnv, recording: Recording) -> dict[str, Any]:
     wrong = {f"{key}_wrong": np.zeros(count, bool) for key in ("cost", "terminated", "truncated", "goal")}
     for reset, rows in _episodes(recording):
         env.reset(seed=int(recording["reset_seed"][reset]))
-        for row in rows:
+        for place, row in enumerate(rows):
             _restore(env, recording, row)
             observation, reward, terminated, truncated, info = env.step(recording["action"][row])
-            wrong["goal_wrong"][row] = not _same_goal(env, recording, row)
+            gapless = recording["step_in_reset"][row] == place  # else the stream is elsewhere
+            wrong["goal_wrong"][row] = gapless and not _same_goal(env, recording, row)
             if info.get("goal_met"):
                 observation = _observe_recorded_goal(env, recording, row)
             errors["observation_error"][row] = np.abs(observation - recording["next_obs"][row]).max()
@@ -220,7 +224,9 @@ def _replay_freely(env: TaskEnv, recording: Recording) -> tuple[int, int]:
         env.reset(seed=int(recording["reset_seed"][reset]))
         if recording["reset_kind"][reset]:
             env.worlds.restore(0, {key: recording[f"reset_{key}"][reset] for key in ("qpos", "qvel")})
-        for row in rows:
+        for place, row in enumerate(rows):
+            if recording["step_in_reset"][row] != place:
+                break
             observation, _, terminated, truncated, info = env.step(recording["action"][row])
             if not np.abs(observation - recording["next_obs"][row]).max() <= OBSERVATION_TOLERANCE:
                 break
