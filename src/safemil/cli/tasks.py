@@ -1,0 +1,126 @@
+"""`safemil tasks`: the six safety tasks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+if TYPE_CHECKING:
+    from safemil.tasks.verify import Replay
+
+
+def list_tasks() -> None:
+    """List the six safety tasks.
+
+    Example:
+        safemil tasks list
+    """
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from safemil.tasks.catalog import TASKS, spaces
+
+    table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")
+    for name, task in TASKS.items():
+        observation, action = spaces(task.make(1, 1))
+        table.add_row(name, *map(str, (observation.shape[0], action.shape[0], task.limit)), task.summary)
+    Console().print(table)
+
+
+def verify(files: tyro.conf.Positional[tuple[Path, ...]]) -> int:
+    """Replay recordings of the original tasks; fails where ours differ beyond tolerance.
+
+    Example:
+        safemil tasks verify recordings/SafetyPointGoal1-v0.npz
+
+    Args:
+        files: Recordings (.npz) with the keys that docs/tasks.md lists.
+    """
+    from safemil.errors import InputError
+    from safemil.tasks.verify import replay
+
+    if not files:
+        raise InputError("need at least one recording; give the paths of .npz files.")
+    replays = [replay(path) for path in files]
+    _print_replays(replays)
+    for path, one in zip(files, replays, strict=True):
+        _print_failures(path, one)
+    return 0 if all(one.passed for one in replays) else 1
+
+
+def _print_replays(replays: list["Replay"]) -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        caption="≠ counts mismatches; 'in step' are rows reached within tolerance from the seeds alone"
+    )
+    for column in ("task", "rows", "obs max", "obs p99", "reward max", "reward p99", "cost ≠", "term ≠"):
+        table.add_column(column, justify="right" if column != "task" else "left", no_wrap=column == "task")
+    for column in ("trunc ≠", "goal ≠", "reset ≠", "in step", ""):
+        table.add_column(column, justify="right")
+    for one in replays:
+        errors = [f(error) for error in (one.observation_error, one.reward_error) for f in (np.max, _p99)]
+        flags = (one.cost_wrong, one.terminated_wrong, one.truncated_wrong, one.goal_wrong)
+        counts = [str(flag.sum()) for flag in flags] + [
+            f"{len(one.reset_errors)}/{one.resets}",
+            str(one.free_rows),
+        ]
+        verdict = "[green]ok" if one.passed else "[red]FAIL"
+        table.add_row(one.task, str(len(one.reward_error)), *(f"{e:.0e}" for e in errors), *counts, verdict)
+    console = Console()
+    # Into a file or a pipe it goes whole, whatever the terminal's width.
+    console.print(table, width=None if console.is_terminal else TABLE_WIDTH, crop=console.is_terminal)
+
+
+TABLE_WIDTH = 150  # characters
+
+
+def _p99(errors: "object") -> float:
+    import numpy as np
+
+    return float(np.quantile(np.asarray(errors), 0.99))
+
+
+FAILURES_SHOWN = 5  # of each recording
+
+
+def _print_failures(path: Path, one: "Replay") -> None:
+    rows = one.wrong_rows()
+    lines = [
+        f"row {row}: observation off by {one.observation_error[row]:.1e}, "
+        f"reward by {one.reward_error[row]:.1e}"
+        for row in rows
+    ]
+    lines += one.reset_errors
+    if one.free_wrong:
+        lines.append(f"{one.free_wrong} rows replayed from the seeds have another cost, end or goal")
+    for line in lines[:FAILURES_SHOWN]:
+        print(f"{path}: {line}")
+    if len(lines) > FAILURES_SHOWN:
+        print(f"{path}: {len(lines) - FAILURES_SHOWN} more")
+
+
+def render(
+    task: tyro.conf.Positional[str], out: Path, *, steps: int = 200, seed: int = 0, size: int = 480
+) -> None:
+    """Draw a task, moved by smooth random actions, as a video or as a picture.
+
+    Example:
+        safemil tasks render SafetyPointGoal1-v0 --out goal.mp4
+
+    Args:
+        task: Name of the task.
+        out: File to write: .mp4 for a video, .png for a picture of the last step.
+        steps: Steps to take.
+        seed: Of the reset and of the actions.
+        size: Width and height in pixels.
+    """
+    from safemil.tasks.film import film
+
+    film(task, out, steps=steps, seed=seed, size=size)
+    print(out)
+
+
+COMMANDS = {"list": list_tasks, "verify": verify, "render": render}
