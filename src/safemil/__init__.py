@@ -34,7 +34,7 @@ _HOMES = {
     "split": "safemil.data",
     "train": "safemil.api",
 }
-__all__ = [*_HOMES]  # noqa: PLE0604
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> object:

@@ -78,15 +78,25 @@ class Run:
         index %= len(self)
         state = jax.tree.map(lambda leaf: leaf[index : index + 1], self._state)
         metrics = [
-            {name: value[index : index + 1] if isinstance(value, list) else value for name, value in line.items()}
+            {
+                name: value[index : index + 1] if isinstance(value, list) else value
+                for name, value in line.items()
+            }
             for line in self.metrics
         ]
         return Run(
-            self.algorithm, self.config, [self.seeds[index]], state, self._scaler, self._bounds, metrics, self.path
+            self.algorithm,
+            self.config,
+            [self.seeds[index]],
+            state,
+            self._scaler,
+            self._bounds,
+            metrics,
+            self.path,
         )
 
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
-        """ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds where there are several."""
+        """ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if there are several."""
         algorithm = find(self.algorithm)
         if not hasattr(algorithm, "cost"):
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
@@ -106,7 +116,9 @@ class Run:
             raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
         observations = np.asarray(observation, np.float32)
         if observations.ndim not in (1, 2):
-            raise InputError(f"an observation is (S,) or a batch of them (N, S), got shape {observations.shape}.")
+            raise InputError(
+                f"an observation is (S,) or a batch of them (N, S), got shape {observations.shape}."
+            )
         self._check_width(observations.shape[-1], self.action_size)
         if not np.isfinite(observations).all():
             raise InputError("the observation must be finite, got NaN or infinity in it.")
@@ -117,8 +129,8 @@ class Run:
         ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
         if ours != theirs:
             raise InputError(
-                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got {theirs[0]} and "
-                f"{theirs[1]}; give data with the columns of the training data."
+                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got {theirs[0]} "
+                f"and {theirs[1]}; give data with the columns of the training data."
             )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -144,7 +156,9 @@ class Run:
             settings = resolve(algorithm.PRESETS["fast"], config["settings"])
             sizes = int(manifest["observation_size"]), int(manifest["action_size"])
             bounds = np.asarray(manifest["action_low"], float), np.asarray(manifest["action_high"], float)
-            run = Run(config["algorithm"], settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, [])
+            run = Run(
+                config["algorithm"], settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, []
+            )
             run._restore(checkpoint, Dataset.empty(*sizes))
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
@@ -263,7 +277,9 @@ class _Recorder:
             )
         for name, value in self.hashes.items():
             if manifest.get(name) != value:
-                raise InputError(f"{directory.path} was begun with other data ({name} differs); resume with the same.")
+                raise InputError(
+                    f"{directory.path} was begun with other data ({name} differs); resume with the same."
+                )
 
     def fit(self, method: Algorithm, data: Dataset, *, interval: int, progress: bool) -> None:
         run = self.run
@@ -290,7 +306,9 @@ class _Recorder:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
         self.run._state, self.step = state, step
-        losses = (f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name)
+        losses = (
+            f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name
+        )
         shown.at(step, "  ".join(losses))
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
@@ -305,20 +323,28 @@ class _Recorder:
 
 
 @partial(jax.jit, static_argnames="algorithm")
-def _cost(algorithm: Any, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array) -> jax.Array:
+def _cost(
+    algorithm: Any, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
+) -> jax.Array:
     observations = scaler(observations)
     return jax.vmap(lambda one: algorithm.cost(one, observations, actions))(state).mean(axis=0)
 
 
 @partial(jax.jit, static_argnames="algorithm")
 def _act(
-    algorithm: Algorithm, state: Any, scaler: Scaler, observations: npt.NDArray[np.float32], key: jax.Array | None
+    algorithm: Algorithm,
+    state: Any,
+    scaler: Scaler,
+    observations: npt.NDArray[np.float32],
+    key: jax.Array | None,
 ) -> jax.Array:
     one = jax.tree.map(lambda leaf: leaf[0], state)
     return algorithm.act(one, scaler(jnp.asarray(observations)), key)
 
 
-def _padded(trajectories: Trajectories, first: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def _padded(
+    trajectories: Trajectories, first: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """A block of steps, filled up with zeros so that every block has the same shape."""
     blocks = []
     for values in (trajectories.observations, trajectories.actions):
@@ -349,14 +375,16 @@ def _check_piles(
     if "annotations" in method.NEEDS and annotations is None:
         raise InputError(f"{name} is told the true rewards and costs; give unlabeled data that records them.")
     if annotations is not None and len(annotations) != unlabeled.steps:
-        raise InputError(f"need one annotation per unlabeled step ({unlabeled.steps}), got {len(annotations)}.")
+        raise InputError(
+            f"need one annotation per unlabeled step ({unlabeled.steps}), got {len(annotations)}."
+        )
     if nonpreferred is None:
         return
     sizes = [(pile.observation_size, pile.action_size) for pile in (nonpreferred, unlabeled)]
     if sizes[0] != sizes[1]:
         raise InputError(
-            f"both piles need the same columns; the non-preferred one has {sizes[0][0]} observation and {sizes[0][1]} "
-            f"action columns, the unlabeled one {sizes[1][0]} and {sizes[1][1]}."
+            f"both piles need the same columns; the non-preferred one has {sizes[0][0]} observation and "
+            f"{sizes[0][1]} action columns, the unlabeled one {sizes[1][0]} and {sizes[1][1]}."
         )
     for bound in ("action_low", "action_high"):
         ours, theirs = getattr(nonpreferred, bound), getattr(unlabeled, bound)

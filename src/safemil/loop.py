@@ -43,7 +43,7 @@ def fit(
     interval: int = 50,
     on_interval: OnInterval = lambda step, state, metrics: None,
 ) -> State:
-    """Run updates `start` to `config.updates`; `on_interval` sees the state and mean metrics after each chunk."""
+    """Run updates `start` to `config.updates`; `on_interval` sees state and mean metrics after each chunk."""
     _, keys = seed_keys(seeds)
     for first in range(start, config.updates, interval):
         steps = np.arange(first, min(first + interval, config.updates), dtype=np.int32)

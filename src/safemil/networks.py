@@ -4,6 +4,7 @@ Every module works on inputs with any leading axes, so a batch needs no `vmap`. 
 standardised and actions in [-1, 1].
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -26,7 +27,7 @@ class MLP(eqx.Module):
 
     def __init__(self, sizes: Sequence[int], activation: Callable[[Array], Array], *, key: Array):
         """Glorot-uniform weights for layers of `sizes`, the input's width first."""
-        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        pairs = list(itertools.pairwise(sizes))
         glorot = jax.nn.initializers.glorot_uniform()
         keys = jax.random.split(key, len(pairs))
         self.weights = tuple(glorot(k, pair, jnp.float32) for k, pair in zip(keys, pairs, strict=True))
@@ -62,7 +63,13 @@ class Policy(eqx.Module):
     components: int = eqx.field(static=True)
 
     def __init__(
-        self, observation_size: int, action_size: int, hidden: Sequence[int], *, components: int = 2, key: Array
+        self,
+        observation_size: int,
+        action_size: int,
+        hidden: Sequence[int],
+        *,
+        components: int = 2,
+        key: Array,
     ):
         outputs = components * (1 + 2 * action_size)  # a logit, then means and log deviations
         self.mlp = MLP([observation_size, *hidden, outputs], jax.nn.relu, key=key)
@@ -103,6 +110,8 @@ class Policy(eqx.Module):
         std = jnp.exp(jnp.take_along_axis(log_stds, chosen, axis=-2)[..., 0, :])
         return jnp.tanh(mean + std * jax.random.normal(key_noise, mean.shape))
 
-    def act(self, observations: Float[Array, "*batch S"], key: Array | None = None) -> Float[Array, "*batch A"]:
+    def act(
+        self, observations: Float[Array, "*batch S"], key: Array | None = None
+    ) -> Float[Array, "*batch A"]:
         """The mode, or a sample where a key is given."""
         return self.mode(observations) if key is None else self.sample(observations, key=key)

@@ -57,7 +57,9 @@ class RunDirectory:
                     f"or start anew with --overwrite."
                 )
             if not (self.path / "config.toml").exists():
-                raise InputError(f"{self.path} is not a run, so --overwrite won't empty it; choose another folder.")
+                raise InputError(
+                    f"{self.path} is not a run, so --overwrite won't empty it; choose another folder."
+                )
             shutil.rmtree(self.path)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
 
@@ -68,7 +70,9 @@ class RunDirectory:
     def read_config(self) -> dict[str, Any]:
         path = self.path / "config.toml"
         if not path.exists():
-            raise InputError(f"{self.path} is not a run: it holds no config.toml; give the folder that train wrote.")
+            raise InputError(
+                f"{self.path} is not a run: it holds no config.toml; give the folder that train wrote."
+            )
         try:
             return tomllib.loads(path.read_text())
         except tomllib.TOMLDecodeError as error:
@@ -134,7 +138,8 @@ class RunDirectory:
                 yield _read_checkpoint(card)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 warnings.warn(
-                    f"checkpoint {card.with_suffix('')} is damaged ({error}); using the one before it.", stacklevel=4
+                    f"checkpoint {card.with_suffix('')} is damaged ({error}); using the one before it.",
+                    stacklevel=4,
                 )
 
 

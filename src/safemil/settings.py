@@ -27,7 +27,7 @@ def resolve(base: C, *changes: Mapping[str, object]) -> C:
             if name not in hints:
                 raise unknown("setting", name, hints)
             merged[name] = _fit(name, value, hints[name])
-    return dataclasses.replace(base, **merged)  # type: ignore[type-var, misc]
+    return dataclasses.replace(base, **merged)  # type: ignore[type-var]
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
@@ -40,7 +40,9 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise InputError(f'a setting is written name=value, got "{assignment}"; for example --set beta=0.5')
+            raise InputError(
+                f'a setting is written name=value, got "{assignment}"; for example --set beta=0.5'
+            )
         parsed[name.strip()] = _parse_value(text.strip())
     return parsed
 
@@ -109,7 +111,9 @@ def _spell(options: Sequence[Any]) -> str:
         elif option is types.NoneType:
             words.append("none")
         else:
-            words.append({int: "a whole number", float: "a number", bool: "true or false"}.get(option, "a text"))
+            words.append(
+                {int: "a whole number", float: "a number", bool: "true or false"}.get(option, "a text")
+            )
     return " or ".join(words)
 
 

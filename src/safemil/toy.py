@@ -1,11 +1,12 @@
 """Generated problems whose true risk is known, and hidden from the learner.
 
-A point walks to goals in the square [-1, 1]²; an action is a displacement, at most `STRIDE` in each
-direction. It sees where it is and where its goal lies. Careful walkers take no risk, reckless ones do:
+A point walks in the plane between six stations on a circle, each time to one drawn anew; an action is a
+displacement, at most `STRIDE` in each direction. It sees where it is and where its goal lies. Careful
+walkers take no risk, reckless ones do:
 
 - `speed`: a step longer than `SPEED_LIMIT` of a full stride is risky;
-- `disc`: a step that ends inside a disc around the origin is risky. No column names the disc; careful
-  walkers go round it, reckless ones cut through.
+- `disc`: a step that ends inside a disc in the middle is risky. No column names the disc; careful walkers
+  pass it on the nearer side, reckless ones cut through.
 
 In `speed` the risk lies in the step itself. In `disc` it lies ahead: the steps that lead into the disc are
 as harmless as those that pass by it, which makes it the harder problem for weighted cloning.
@@ -26,17 +27,22 @@ Walker = Callable[["World", np.random.Generator], Floats]  # what each walker do
 STEPS = 200  # at most; recorded episodes end up to a fifth earlier, so that they are ragged
 STRIDE = 0.15  # m, of a full action in one direction
 GOAL_RADIUS = 0.1  # m
+STATIONS = 0.8 * np.stack([np.cos(np.arange(6) * np.pi / 3), np.sin(np.arange(6) * np.pi / 3)], axis=1)  # m
 SPEED_LIMIT = 0.5  # of a full stride
-DISC_RADIUS = 0.25  # m
-MARGIN = 0.15  # m, that careful walkers keep from the disc
+DISC_RADIUS = 0.3  # m
+MARGIN = 0.25  # m, that careful walkers keep from the disc
 NOISE = 0.05  # deviation of a walker's action
 
 
 class World(NamedTuple):
-    """Many walkers, each with a goal."""
+    """Many walkers, each on the way to a station."""
 
     positions: Floats  # (walkers, 2)
-    goals: Floats  # (walkers, 2)
+    stations: npt.NDArray[np.int64]  # (walkers,)
+
+    @property
+    def goals(self) -> Floats:
+        return np.asarray(STATIONS[self.stations])
 
     def observations(self) -> npt.NDArray[np.float32]:
         """Position, then the way to the goal: (walkers, 4)."""
@@ -70,7 +76,7 @@ def make_piles(
 def make_episodes(
     problem: Problem, reckless: npt.NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Trajectories, Annotations]:
-    """One episode per entry of `reckless`, of different lengths; a reward is a goal reached, a cost a risky step."""
+    """An episode per entry of `reckless`, of different lengths; rewards are goals, costs are risky steps."""
 
     def walk(world: World, rng: np.random.Generator) -> Floats:
         return _walk(problem, world, reckless, rng)
@@ -100,20 +106,25 @@ class Rollout(NamedTuple):
 
 def rollout(problem: Problem, walk: Walker, walkers: int, rng: np.random.Generator) -> Rollout:
     """Let `walkers` of them go for an episode each."""
-    positions = _places(problem, np.zeros((walkers, 2)), rng)
-    world = World(positions, _places(problem, positions, rng))
+    start = rng.integers(len(STATIONS), size=walkers)
+    positions = STATIONS[start] + rng.uniform(-GOAL_RADIUS, GOAL_RADIUS, (walkers, 2))
+    world = World(positions, _another(start, rng))
     steps = []
     for _ in range(STEPS):
         observations = world.observations()
         actions = np.clip(walk(world, rng), -1, 1)
         world, goals, risky = _step(problem, world, actions, rng)
         steps.append((observations, actions, goals, risky))
-    stacked = [np.stack(column, axis=1) for column in zip(*steps, strict=True)]
-    return Rollout(*stacked, world.observations())
+    observed, acted, reached, risked = (np.stack(column, axis=1) for column in zip(*steps, strict=True))
+    return Rollout(observed, acted, reached, risked, world.observations())
 
 
 def evaluate(
-    problem: Problem, act: Callable[[npt.NDArray[np.float32]], npt.ArrayLike], *, episodes: int = 100, seed: int = 0
+    problem: Problem,
+    act: Callable[[npt.NDArray[np.float32]], npt.ArrayLike],
+    *,
+    episodes: int = 100,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Share of risky steps and goals per episode of a policy, from observations (N, 4) to actions (N, 2)."""
 
@@ -129,27 +140,22 @@ def _step(
 ) -> tuple[World, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     positions = np.clip(world.positions + STRIDE * actions, -1, 1)
     reached = np.linalg.norm(world.goals - positions, axis=1) < GOAL_RADIUS
-    goals = np.where(reached[:, None], _places(problem, positions, rng), world.goals)
+    stations = np.where(reached, _another(world.stations, rng), world.stations)
     if problem == "speed":
         risky = np.linalg.norm(actions, axis=1) > SPEED_LIMIT
     else:
         risky = np.linalg.norm(positions, axis=1) < DISC_RADIUS
-    return World(positions, goals), reached, risky
+    return World(positions, stations), reached, risky
 
 
-def _places(problem: Problem, seen_from: Floats, rng: np.random.Generator) -> Floats:
-    """Uniform in the square; in `disc` well outside the disc, and on the other side of it."""
-    places = rng.uniform(-0.95, 0.95, seen_from.shape)
-    while problem == "disc":
-        near = np.linalg.norm(places, axis=1) < DISC_RADIUS + 2 * GOAL_RADIUS
-        same_side = (places * seen_from).sum(axis=1) > 0
-        if not (near | same_side).any():
-            break
-        places[near | same_side] = rng.uniform(-0.95, 0.95, (int((near | same_side).sum()), 2))
-    return places
+def _another(stations: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """One of the other stations, each equally likely."""
+    return (stations + rng.integers(1, len(STATIONS), len(stations))) % len(STATIONS)
 
 
-def _walk(problem: Problem, world: World, reckless: npt.NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+def _walk(
+    problem: Problem, world: World, reckless: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> Floats:
     """Straight to the goal; careful walkers slowly (`speed`) or round the disc (`disc`)."""
     way = world.goals - world.positions
     distance = np.linalg.norm(way, axis=1, keepdims=True)
@@ -169,19 +175,16 @@ def _walk(problem: Problem, world: World, reckless: npt.NDArray[np.bool_], rng: 
 
 
 def _round_disc(positions: Floats, heading: Floats, distance: Floats) -> Floats:
-    """The heading turned along the rim wherever the straight way passes through a ring around the disc."""
-    margin = DISC_RADIUS + MARGIN
+    """The heading, or where that comes too close to the disc, the tangent to pass it on the nearer side."""
+    ring = DISC_RADIUS + MARGIN
     along = np.clip(-(positions * heading).sum(axis=1, keepdims=True), 0, distance)  # to the closest approach
     closest = np.linalg.norm(positions + along * heading, axis=1, keepdims=True)
     radius = np.maximum(np.linalg.norm(positions, axis=1, keepdims=True), 1e-9)
     outward = positions / radius
-    turn = np.stack([-outward[:, 1], outward[:, 0]], axis=1)
-    side = np.where((turn * heading).sum(axis=1, keepdims=True) >= 0, 1.0, -1.0)
-    tangent = side * turn
-    # On the tangent line from here to the ring; from inside the ring, along the rim and outwards.
-    sine = np.clip(margin / radius, 0, 1)
-    line = np.where(
-        radius > margin, -outward * np.sqrt(1 - sine**2) + tangent * sine, tangent + outward * (margin / radius - 1) * 5
-    )
-    line = line / np.linalg.norm(line, axis=1, keepdims=True)
-    return np.where(closest < margin, line, heading)
+    sideways = np.stack([outward[:, 1], -outward[:, 0]], axis=1)
+    sideways = np.where((sideways * heading).sum(axis=1, keepdims=True) >= 0, sideways, -sideways)
+    sine = np.clip(ring / radius, 0, 1)
+    inside = np.maximum(ring / radius - 1, 0)  # walkers whom noise took into the ring drift out of it
+    tangent = -outward * np.sqrt(1 - sine**2) + sideways * sine + 5 * inside * outward
+    tangent = tangent / np.linalg.norm(tangent, axis=1, keepdims=True)
+    return np.where(closest < ring, tangent, heading)

@@ -11,6 +11,7 @@ from safemil.networks import Policy
 
 Loss = Literal["nll", "mse"]
 N = TypeVar("N")
+TINY = 1e-30  # keeps a division by a sum of weights finite
 
 
 class Optimiser(NamedTuple):
@@ -25,11 +26,11 @@ class Optimiser(NamedTuple):
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw)
 
     def init(self, net: N) -> optax.OptState:
-        return self.transformation().init(net)  # type: ignore[arg-type]
+        return self.transformation().init(net)
 
     def step(self, net: N, grads: N, state: optax.OptState) -> tuple[N, optax.OptState]:
-        updates, state = self.transformation().update(grads, state, net)  # type: ignore[arg-type]
-        return optax.apply_updates(net, updates), state  # type: ignore[arg-type, return-value]
+        updates, state = self.transformation().update(grads, state, net)
+        return optax.apply_updates(net, updates), state
 
 
 def bc_losses(
@@ -46,5 +47,5 @@ def weighted_mean(values: Float[Array, "*batch"], weights: Float[Array, "*batch"
 
     The sum is kept above zero, so that a batch in which nothing carries weight gives 0 and no NaN.
     """
-    total = jnp.maximum(weights.sum(), jnp.finfo(weights.dtype).tiny)
+    total = jnp.maximum(weights.sum(), TINY)
     return (weights * values).sum() / jax.lax.stop_gradient(total)

@@ -10,6 +10,7 @@ learning rate with fewer updates, pooled bags (`pool`), and a cost that stops le
 while the policy goes on. `weighting="cost-to-go"` is ours.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, bc_losses, weighted_mean
+from safemil.algorithms.cloning import TINY, Loss, Optimiser, bc_losses, weighted_mean
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -29,6 +30,7 @@ from safemil.data.sampling import (
     sample_bags,
     sample_segments,
 )
+from safemil.errors import InputError
 from safemil.networks import CostNet, Policy
 from safemil.settings import require_positive, require_within
 
@@ -42,7 +44,7 @@ Weighting = Literal["segment", "episode", "threshold", "transition", "cost-to-go
 @dataclass(frozen=True)
 class Config:
     updates: int = 10_000
-    cost_updates: int | None = 1_000  # the cost learns during the first of them; none: during all
+    cost_updates: int | None = 2_000  # the cost learns during the first of them; none: during all
     bag_size: int = 128  # K
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
@@ -54,7 +56,7 @@ class Config:
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
     keep: float = 0.5  # the share of episodes kept where no b̂ is given
     refresh: int = 500  # updates between two passes over all unlabeled steps, for weights that need one
-    lr_cost: float = 3e-4
+    lr_cost: float = 1e-3
     lr_policy: float = 3e-4
     weight_decay: float = 0.01
     clip_norm: float = 10.0
@@ -63,7 +65,9 @@ class Config:
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch")
+        require_positive(
+            self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
+        )
         require_positive(self, "beta", "refresh", "lr_cost", "lr_policy", "clip_norm")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
@@ -101,6 +105,7 @@ class State(NamedTuple):
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
+    _check_length(config, data)
     key_cost, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
@@ -108,6 +113,16 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     return State(cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), jnp.ones(steps))
+
+
+def _check_length(config: Config, data: Dataset) -> None:
+    assert data.nonpreferred is not None
+    for name, pile in (("unlabeled", data.unlabeled), ("non-preferred", data.nonpreferred)):
+        if config.length != "full" and config.length > pile.longest:
+            raise InputError(
+                f"segments of length {config.length} are longer than every {name} episode (the longest has "
+                f'{pile.longest} steps); set a shorter length, or length="full" for whole episodes.'
+            )
 
 
 def segment_costs(cost: CostNet, segments: Segments, gamma: float) -> Float[Array, " segments"]:
@@ -126,7 +141,9 @@ def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) 
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
 
 
-def segment_weights(cost: CostNet, segments: Segments, gamma: float, beta: float) -> Float[Array, "segments H"]:
+def segment_weights(
+    cost: CostNet, segments: Segments, gamma: float, beta: float
+) -> Float[Array, "segments H"]:
     """Eq. (13) for the segments of a batch: w(τ) = exp(−Σₜ γᵗ ĉ / β).
 
     The softmax divides by the sum over the batch, so that a large cost of long segments can't underflow.
@@ -169,9 +186,11 @@ def costs_of_pile(cost: CostNet, pile: Pile) -> Float[Array, " steps"]:
     return jax.lax.map(lambda pair: cost(*pair), pairs, batch_size=ROWS_AT_ONCE)
 
 
-def effective_share(weights: Float[Array, "segments H"], mask: Float[Array, "segments H"]) -> Float[Array, ""]:
+def effective_share(
+    weights: Float[Array, "segments H"], mask: Float[Array, "segments H"]
+) -> Float[Array, ""]:
     """(Σw)² / (n Σw²): the share of the batch that the policy really learns from."""
-    total = weights.sum() ** 2 / jnp.maximum((weights**2).sum(), jnp.finfo(weights.dtype).tiny)
+    total = weights.sum() ** 2 / jnp.maximum((weights**2).sum(), TINY)
     return total / mask.sum()
 
 
@@ -223,11 +242,13 @@ def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
 
 
 def _refresh_weights(config: Config, state: State, data: Dataset, step: Array) -> State:
-    """Weigh the whole pile anew when it is due: once more after the cost has stopped learning, then no more."""
+    """Weigh the whole pile anew when due: once more after the cost has stopped learning, then no more."""
     if not config.weighs_whole_pile:
         return state
     due = (step % config.refresh == 0) & (step < config.last_cost_update + config.refresh)
-    weights = jax.lax.cond(due, lambda: pile_weights(config, state.cost, data.unlabeled), lambda: state.weights)
+    weights = jax.lax.cond(
+        due, lambda: pile_weights(config, state.cost, data.unlabeled), lambda: state.weights
+    )
     return state._replace(weights=weights)
 
 
@@ -248,6 +269,32 @@ def _update_policy(
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:
     return state.policy.act(observations, key)
+
+
+def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:
+    """Lemma 1: the share α of preferred episodes at which a bag of K holds one with this probability.
+
+    >>> round(preferred_share_needed(128), 4)
+    0.0353
+    """
+    return 1 - (1 - probability) ** (1 / bag_size)
+
+
+def advice(config: Config, preferred_share: float | None = None) -> list[str]:
+    """What Lemma 1 says about the bag size: P(a bag holds a preferred episode) = 1 − (1 − α)^K."""
+    needed = preferred_share_needed(config.bag_size)
+    lines = [
+        f"A bag of {config.bag_size} holds a preferred episode with 99% probability "
+        f"if at least {needed:.1%} of the unlabeled episodes are preferred."
+    ]
+    if preferred_share is not None and preferred_share < needed:
+        probability = 1 - (1 - preferred_share) ** config.bag_size
+        wanted = math.ceil(math.log(0.01) / math.log1p(-preferred_share)) if preferred_share > 0 else None
+        cure = f"set bag_size={wanted} or more" if wanted else "no bag size helps without preferred episodes"
+        lines.append(
+            f"warning: with {preferred_share:.1%} preferred episodes it does so with {probability:.0%}; {cure}."
+        )
+    return lines
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:

@@ -30,7 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         console.print(
-            f"error: {where}{error.strerror or error}", style="red", highlight=False, markup=False, soft_wrap=True
+            f"error: {where}{error.strerror or error}",
+            style="red",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
         return 2
     except KeyboardInterrupt:
@@ -53,7 +57,9 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in commands:
         names = [*commands, *(NOUNS if path == "safemil" else ())]
         raise unknown("command", verb, names)
-    result = tyro.cli(commands[verb], args=arguments, prog=f"{path} {verb}", config=(tyro.conf.OmitArgPrefixes,))
+    result = tyro.cli(
+        commands[verb], args=arguments, prog=f"{path} {verb}", config=(tyro.conf.OmitArgPrefixes,)
+    )
     return result if isinstance(result, int) else 0
 
 
@@ -66,11 +72,16 @@ def _print_help(path: str, commands: dict[str, Callable[..., int | None]]) -> No
     rows = [(f"{path} {name}", _first_line(command)) for name, command in commands.items()]
     if path == "safemil":
         for noun, module in NOUNS.items():
-            rows += [(f"safemil {noun} {name}", _first_line(command)) for name, command in _commands(module).items()]
+            rows += [
+                (f"safemil {noun} {name}", _first_line(command))
+                for name, command in _commands(module).items()
+            ]
     width = max(len(name) for name, _ in rows) + 2
     if path == "safemil":
         print("Learn safe policies from incident logs.\n")
-        print("  safemil train safemil --nonpreferred incidents.parquet --unlabeled logs.parquet --out runs/first\n")
+        print(
+            "  safemil train safemil --nonpreferred bad.parquet --unlabeled logs.parquet --out runs/first\n"
+        )
     for name, line in rows:
         print(f"  {name:<{width}}{line}")
     print(f"\n`{path} COMMAND --help` shows the flags of a command.")

@@ -1,7 +1,6 @@
 """CSV tables, separated by commas, semicolons or tabs. CSV has no place for the action bounds: give them."""
 
 # pyarrow has no types and exports what mypy takes for private names.
-# mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
 from pathlib import Path
 

@@ -5,7 +5,6 @@ bounds) goes into a group `safemil`, which other readers pass over.
 """
 
 # h5py has no types and exports what mypy takes for private names.
-# mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
 from io import BytesIO
 from pathlib import Path

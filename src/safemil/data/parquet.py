@@ -1,7 +1,6 @@
 """Parquet tables. Ours hold list columns, and the recorded action bounds in the schema's metadata."""
 
 # pyarrow has no types and exports what mypy takes for private names.
-# mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
 from pathlib import Path
 

@@ -5,6 +5,8 @@ room for H steps, so no segment crosses the border of an episode. An episode sho
 itself, with a mask.
 """
 
+import dataclasses
+import sys
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -93,13 +95,12 @@ class Dataset(NamedTuple):
             costs=None if annotations is None else jnp.asarray(annotations.costs),
         )
 
-
     @staticmethod
     def empty(observation_size: int, action_size: int) -> "Dataset":
         """One step of zeros: enough to know the shape of an algorithm's networks."""
         one = Trajectories(np.zeros((1, observation_size)), np.zeros((1, action_size)), [1])
-        scaler, annotations = Scaler.of(one), Annotations([0.0], [0.0])
-        return Dataset.of(scaler, one, one, annotations)
+        pile = dataclasses.replace(Pile.of(one, Scaler.of(one)), longest=sys.maxsize)  # no length is too long
+        return Dataset(pile, pile, jnp.zeros(1), jnp.zeros(1))
 
 
 class Segments(NamedTuple):
@@ -132,9 +133,7 @@ def sample_segments(pile: Pile, count: int, length: Length, key: Array) -> Segme
     return Segments(pile.observations[rows], pile.actions[rows], mask, rows)
 
 
-def sample_bags(
-    pile: Pile, *, bags: int, size: int, length: Length, pool: int | None, key: Array
-) -> Bags:
+def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int | None, key: Array) -> Bags:
     """Bags of `size` segments each, drawn with replacement.
 
     Without a `pool` all segments of all bags are drawn from the pile. With one, `pool` segments are drawn

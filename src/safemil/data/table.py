@@ -4,7 +4,6 @@ An episode's final observation is one more row, the last of its episode, whose a
 """
 
 # pyarrow has no types and exports what mypy takes for private names.
-# mypy: disable-error-code="attr-defined,name-defined,no-untyped-call"
 
 import re
 from dataclasses import dataclass

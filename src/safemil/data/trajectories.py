@@ -298,6 +298,10 @@ class Annotations:
         rows = rows_of(lengths, _chosen(episodes, len(lengths)))
         return type(self)(self.rewards[rows], self.costs[rows])
 
+    def content_hash(self) -> str:
+        """SHA-256 of both arrays."""
+        return digest({"rewards": self.rewards, "costs": self.costs})
+
 
 def starts_of(lengths: Ints) -> Ints:
     """First row of each episode."""
