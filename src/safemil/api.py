@@ -96,7 +96,7 @@ class Run:
         )
 
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
-        """ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if there are several."""
+        """ĉ(s, a) in (0, 1) of every step, one array per episode; of several seeds, the mean."""
         algorithm = find(self.algorithm)
         if not hasattr(algorithm, "cost"):
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
@@ -129,8 +129,8 @@ class Run:
         ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
         if ours != theirs:
             raise InputError(
-                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got {theirs[0]} "
-                f"and {theirs[1]}; give data with the columns of the training data."
+                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got "
+                f"{theirs[0]} and {theirs[1]}; give data with the columns of the training data."
             )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

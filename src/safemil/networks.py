@@ -5,11 +5,13 @@ standardised and actions in [-1, 1].
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 MEAN_LIMIT = 7.0  # bound of a Gaussian's mean before the tanh
@@ -28,9 +30,13 @@ class MLP(eqx.Module):
     def __init__(self, sizes: Sequence[int], activation: Callable[[Array], Array], *, key: Array):
         """Glorot-uniform weights for layers of `sizes`, the input's width first."""
         pairs = list(itertools.pairwise(sizes))
-        glorot = jax.nn.initializers.glorot_uniform()
-        keys = jax.random.split(key, len(pairs))
-        self.weights = tuple(glorot(k, pair, jnp.float32) for k, pair in zip(keys, pairs, strict=True))
+        counts = [inputs * outputs for inputs, outputs in pairs]
+        # One draw for all layers: each draw is a program of its own that takes time to compile.
+        draws = jnp.split(jax.random.uniform(key, (sum(counts),), minval=-1.0), np.cumsum(counts)[:-1])
+        limits = [math.sqrt(6 / sum(pair)) for pair in pairs]
+        self.weights = tuple(
+            limit * draw.reshape(pair) for limit, draw, pair in zip(limits, draws, pairs, strict=True)
+        )
         self.biases = tuple(jnp.zeros(outputs) for _, outputs in pairs)
         self.activation = activation
 

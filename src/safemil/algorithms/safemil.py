@@ -292,7 +292,7 @@ def advice(config: Config, preferred_share: float | None = None) -> list[str]:
         wanted = math.ceil(math.log(0.01) / math.log1p(-preferred_share)) if preferred_share > 0 else None
         cure = f"set bag_size={wanted} or more" if wanted else "no bag size helps without preferred episodes"
         lines.append(
-            f"warning: with {preferred_share:.1%} preferred episodes it does so with {probability:.0%}; {cure}."
+            f"warning: with {preferred_share:.1%} preferred it does so with {probability:.0%}; {cure}."
         )
     return lines
 

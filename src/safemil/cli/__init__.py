@@ -8,6 +8,7 @@ A module of this package holds the functions of one noun in `COMMANDS`; their si
 import importlib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 import tyro
@@ -15,30 +16,27 @@ from rich.console import Console
 
 from safemil.errors import InputError, unknown
 
+FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (a check failed), 2 (bad input) or 130 (interrupted)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    console = Console(stderr=True)
-    try:
-        return _dispatch(arguments)
-    except InputError as error:
-        console.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        return 2
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        console.print(
-            f"error: {where}{error.strerror or error}",
-            style="red",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: _tell(f"warning: {message}", "yellow")
+        try:
+            return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        except InputError as error:
+            _tell(f"error: {error}", "red")
+        except OSError as error:
+            _tell(f"error: {error.filename or 'file system'}: {error.strerror or error}", "red")
+        except KeyboardInterrupt:
+            return 130
+    return 2
+
+
+def _tell(text: str, style: str) -> None:
+    Console(stderr=True).print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -57,9 +55,7 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in commands:
         names = [*commands, *(NOUNS if path == "safemil" else ())]
         raise unknown("command", verb, names)
-    result = tyro.cli(
-        commands[verb], args=arguments, prog=f"{path} {verb}", config=(tyro.conf.OmitArgPrefixes,)
-    )
+    result = tyro.cli(commands[verb], args=arguments, prog=f"{path} {verb}", config=FLAGS)
     return result if isinstance(result, int) else 0
 
 

@@ -1,0 +1,79 @@
+"""Risk of episodes as a file to join with the log, and as a table to look at."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from rich.table import Table
+
+from safemil.data import Trajectories
+from safemil.errors import InputError
+from safemil.files import atomic_file
+
+Costs = Sequence[npt.NDArray[np.float32]]  # ĉ of each step, one array per episode
+WRITERS = {".parquet": pyarrow.parquet.write_table, ".csv": pyarrow.csv.write_csv}
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file name that says no format we write."""
+    if path.suffix not in WRITERS:
+        raise InputError(
+            f'risk is written as .parquet or .csv, got "{path.name}"; give it one of these endings.'
+        )
+
+
+def save_risk(path: str | os.PathLike[str], trajectories: Trajectories, costs: Costs) -> None:
+    """Columns `episode`, `step` and `cost`, with the names and numbers that the log itself uses."""
+    check_suffix(Path(path))
+    table = pa.table(
+        {
+            "episode": np.repeat(trajectories.ids, trajectories.lengths),
+            "step": trajectories.step_numbers,
+            "cost": np.concatenate(costs),
+        }
+    )
+    with atomic_file(path) as file:
+        WRITERS[Path(path).suffix](table, file)
+
+
+def rank(costs: Costs) -> npt.NDArray[np.int64]:
+    """Episode numbers, the riskiest first: by the mean cost of a step, so that length does not count.
+
+    >>> rank([np.array([0.1, 0.1]), np.array([0.9])])
+    array([1, 0])
+    """
+    return np.argsort([-episode.mean() for episode in costs], kind="stable")
+
+
+def riskiest_table(trajectories: Trajectories, costs: Costs, top: int) -> Table:
+    """The riskiest episodes with a timeline of each."""
+    table = Table(
+        "episode", "steps", "mean cost", "steps above ½", "from the first step to the last", box=None
+    )
+    for number in rank(costs)[:top]:
+        episode = costs[number]
+        above = f"{(episode > 0.5).mean():.0%}"
+        table.add_row(
+            str(trajectories.ids[number]),
+            str(len(episode)),
+            f"{episode.mean():.3f}",
+            above,
+            sparkline(episode),
+        )
+    return table
+
+
+def sparkline(values: npt.NDArray[np.float32], width: int = 30) -> str:
+    """Values in (0, 1) as a row of bars, the greatest of each stretch.
+
+    >>> sparkline(np.array([0.0, 0.5, 1.0]))
+    '▁▅█'
+    """
+    stretches = np.array_split(values, min(width, len(values)))
+    return "".join(BARS[min(int(stretch.max() * len(BARS)), len(BARS) - 1)] for stretch in stretches)
