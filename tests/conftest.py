@@ -1,4 +1,45 @@
+"""What all tests share: strict JAX, a tiny dataset, and small networks."""
+
 import jax
+import numpy as np
+import pytest
+
+from safemil.data import Annotations, Trajectories
+from safemil.data.sampling import Dataset, Scaler
 
 # A (B,) minus a (B, 1) fails instead of silently becoming a (B, B) loss.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def random_episodes(
+    lengths: list[int], *, observation_size: int = 3, action_size: int = 2, seed: int = 0
+) -> Trajectories:
+    rng = np.random.default_rng(seed)
+    steps, episodes = sum(lengths), len(lengths)
+    return Trajectories(
+        rng.normal(size=(steps, observation_size)),
+        rng.uniform(-1, 1, (steps, action_size)),
+        lengths,
+        final_observations=rng.normal(size=(episodes, observation_size)),
+    )
+
+
+@pytest.fixture(scope="session")
+def nonpreferred() -> Trajectories:
+    return random_episodes([4, 9, 6], seed=1)
+
+
+@pytest.fixture(scope="session")
+def unlabeled() -> Trajectories:
+    return random_episodes([7, 3, 12, 5], seed=2)
+
+
+@pytest.fixture(scope="session")
+def annotations(unlabeled: Trajectories) -> Annotations:
+    rng = np.random.default_rng(3)
+    return Annotations(rng.uniform(size=unlabeled.steps), rng.integers(0, 2, unlabeled.steps))
+
+
+@pytest.fixture(scope="session")
+def dataset(unlabeled: Trajectories, nonpreferred: Trajectories, annotations: Annotations) -> Dataset:
+    return Dataset.of(Scaler.of(unlabeled), unlabeled, nonpreferred, annotations)

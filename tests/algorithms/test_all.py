@@ -1,0 +1,116 @@
+"""What every algorithm keeps to."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from safemil import loop
+from safemil.algorithms import ALGORITHMS
+from safemil.data import Trajectories
+from safemil.data.sampling import Dataset, Scaler
+
+SMALL = {  # settings that make an update cheap, for the algorithms that have them
+    "updates": 6,
+    "cost_updates": 4,
+    "batch": 8,
+    "bag_size": 4,
+    "pool": 6,
+    "policy_batch": 4,
+    "length": 3,
+    "hidden": (8,),
+    "hidden_cost": (8,),
+    "hidden_policy": (8,),
+}
+
+
+def small_config(name: str):
+    config = ALGORITHMS[name].PRESETS["fast"]
+    fields = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{key: value for key, value in SMALL.items() if key in fields})
+
+
+def run(name, dataset, seeds, **options):
+    """Fit, and return the state after each interval of two updates."""
+    algorithm, config, states = ALGORITHMS[name], small_config(name), {}
+    state = options.pop("state", None)
+    if state is None:
+        state = loop.init(algorithm, config, dataset, seeds)
+    loop.fit(
+        algorithm,
+        config,
+        dataset,
+        seeds,
+        state,
+        interval=2,
+        on_interval=lambda i, s, m: states.update({i: (s, m)}),
+        **options,
+    )
+    return states
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def states(name, dataset):
+    return run(name, dataset, [7])
+
+
+def assert_same(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_same_seed_gives_the_same_run_bit_for_bit(name, dataset, states):
+    assert_same(run(name, dataset, [7])[6][0], states[6][0])
+
+
+def test_a_resumed_run_ends_where_the_uninterrupted_one_ends(name, dataset, states):
+    halfway = loop.state_arrays(states[4][0])
+    restored = loop.state_from_arrays(states[2][0], halfway)
+    assert_same(run(name, dataset, [7], state=restored, start=4)[6][0], states[6][0])
+
+
+def test_seeds_trained_side_by_side_follow_their_single_runs(name, dataset, states):
+    together = run(name, dataset, [3, 7])[2][0]
+    second = jax.tree.map(lambda leaf: leaf[1:], together)
+    for x, y in zip(jax.tree.leaves(second), jax.tree.leaves(states[2][0]), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_every_metric_is_a_finite_number_where_it_is_computed(states):
+    assert all(np.isfinite(value).all() for value in states[2][1].values())
+
+
+def test_actions_lie_in_their_bounds(name, dataset, states):
+    state = jax.tree.map(lambda leaf: leaf[0], states[6][0])
+    observations = dataset.unlabeled.observations
+    for key in (None, jax.random.key(0)):
+        actions = ALGORITHMS[name].act(state, observations, key)
+        assert actions.shape == dataset.unlabeled.actions.shape
+        assert (np.abs(actions) <= 1).all()
+
+
+def test_extreme_inputs_leave_every_number_finite(name, unlabeled, nonpreferred, annotations):
+    """Outliers of a million deviations, and actions that all lie on their bounds."""
+
+    def extreme(pile: Trajectories) -> Trajectories:
+        observations = pile.observations.copy()
+        observations[::5] *= 1e6
+        return Trajectories(observations, np.sign(pile.actions), pile.lengths, pile.final_observations)
+
+    data = Dataset.of(Scaler.of(unlabeled), extreme(unlabeled), extreme(nonpreferred), annotations)
+    state, _ = run(name, data, [7])[6]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+def test_a_module_says_what_it_is_and_where_it_comes_from(name):
+    method = ALGORITHMS[name]
+    assert method.__doc__.split("\n")[0].endswith(".")
+    assert "arXiv" in method.__doc__
+    assert method.NEEDS <= {"nonpreferred", "annotations"}
+    assert set(method.PRESETS) == {"fast", "paper"}

@@ -1,0 +1,276 @@
+"""SafeMIL's losses and weights, on numbers a reader can check."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from safemil.algorithms import safemil
+from safemil.algorithms.cloning import bc_losses
+from safemil.algorithms.safemil import (
+    Config,
+    advice,
+    bag_scores,
+    cost_loss,
+    pile_weights,
+    policy_loss,
+    preferred_share_needed,
+    segment_costs,
+    segment_weights,
+    transition_weights,
+)
+from safemil.data import Trajectories
+from safemil.data.sampling import Bags, Pile, Scaler, Segments, sample_bags, sample_segments
+from safemil.errors import InputError
+from safemil.networks import CostNet, Policy
+
+
+def first_observation(observations, actions):
+    """A cost that a reader can see: the first column of the observation."""
+    return observations[..., 0]
+
+
+def segments_with_costs(costs, mask=None):
+    """Segments (M, H) whose cost under `first_observation` is given."""
+    costs = jnp.asarray(costs)
+    mask = jnp.ones(costs.shape) if mask is None else jnp.asarray(mask, jnp.float32)
+    return Segments(costs[..., None], jnp.zeros((*costs.shape, 1)), mask, jnp.zeros(costs.shape, jnp.int32))
+
+
+def pile_with_costs(costs, lengths):
+    costs = np.asarray(costs, np.float32)[:, None]
+    return Pile.of(Trajectories(costs, np.zeros_like(costs), lengths), Scaler(jnp.zeros(1), jnp.ones(1)))
+
+
+@pytest.fixture(scope="module")
+def nets():
+    key_cost, key_policy = jax.random.split(jax.random.key(0))
+    return CostNet(3, 2, [8, 8], key=key_cost), Policy(3, 2, [8], key=key_policy)
+
+
+@pytest.fixture(scope="module")
+def segments(dataset):
+    return sample_segments(dataset.unlabeled, 16, 4, jax.random.key(3))
+
+
+def test_a_segment_costs_the_discounted_sum_of_its_steps():
+    costs = segment_costs(first_observation, segments_with_costs([[1.0, 0.5, 0.25]]), gamma=0.5)
+    np.testing.assert_allclose(costs, [1 + 0.25 + 0.0625])
+
+
+def test_a_bag_scores_the_mean_of_its_segments():
+    pool = segments_with_costs([[0.2], [0.4], [0.9]])
+    scores = bag_scores(first_observation, Bags(pool, jnp.array([[0, 1], [2, 2]])), gamma=0.99)
+    np.testing.assert_allclose(scores, [0.3, 0.9], rtol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations(range(6)))
+def test_the_order_of_the_segments_in_a_bag_does_not_matter(order):
+    pool = segments_with_costs([[0.1], [0.5], [0.2], [0.8], [0.3], [0.9]])
+    members = jnp.array([0, 1, 1, 3, 4, 5])
+    plain = bag_scores(first_observation, Bags(pool, members[None]), gamma=0.99)
+    np.testing.assert_allclose(
+        bag_scores(first_observation, Bags(pool, members[jnp.array(order)][None]), gamma=0.99),
+        plain,
+        rtol=1e-6,
+    )
+
+
+def test_the_cost_loss_is_bradley_terry():
+    loss = cost_loss(jnp.array([2.0, 0.0]), jnp.array([1.0, 1.0]))
+    by_hand = -(np.log(np.e**2 / (np.e**2 + np.e)) + np.log(1 / (1 + np.e))) / 2
+    np.testing.assert_allclose(loss, by_hand, rtol=1e-6)
+
+
+def test_a_bag_compared_with_itself_gives_log_two(nets, dataset):
+    bags = sample_bags(dataset.unlabeled, bags=4, size=6, length=3, pool=None, key=jax.random.key(0))
+    scores = bag_scores(nets[0], bags, gamma=0.99)
+    np.testing.assert_allclose(cost_loss(scores, scores), np.log(2), rtol=1e-6)
+
+
+def test_a_hopelessly_ranked_pair_has_a_finite_loss_and_a_gradient():
+    value, grad = jax.value_and_grad(lambda n: cost_loss(n, jnp.array([500.0])))(jnp.array([0.0]))
+    np.testing.assert_allclose(value, 500.0)
+    np.testing.assert_allclose(grad, [-1.0])
+
+
+SIZE, POOL = 16, 32
+
+
+@pytest.fixture(scope="module")
+def scores(nets, dataset):
+    """Scores of many bags, one an update, with a pool and without."""
+
+    def score(pool):
+        def one(key):
+            bags = sample_bags(dataset.unlabeled, bags=1, size=SIZE, length=3, pool=pool, key=key)
+            return bag_scores(nets[0], bags, gamma=0.99)[0]
+
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 4000)))
+
+    return score(POOL), score(None)
+
+
+def test_pooled_and_independent_bags_agree_in_expectation(scores):
+    pooled, independent = scores
+    error = np.sqrt((pooled.var() + independent.var()) / len(pooled))
+    assert abs(pooled.mean() - independent.mean()) < 4 * error
+
+
+def test_the_variance_of_a_pooled_score_is_that_of_bag_and_pool(scores):
+    pooled, independent = scores
+    np.testing.assert_allclose(pooled.var() / independent.var(), 1 + (SIZE - 1) / POOL, rtol=0.12)
+
+
+def test_segment_weights_fall_with_the_cost():
+    weights = segment_weights(
+        first_observation, segments_with_costs([[0.0], [0.5], [1.0]]), gamma=1.0, beta=0.5
+    )
+    np.testing.assert_allclose(weights[:, 0] / weights[0, 0], np.exp([0, -1, -2]), rtol=1e-6)
+
+
+def test_weights_of_long_expensive_segments_do_not_underflow():
+    costs = jnp.stack([jnp.ones(1000), 0.9 * jnp.ones(1000)])  # Σ = 1000 and 900: exp(−Σ/β) is 0 in float32
+    weights = segment_weights(first_observation, segments_with_costs(costs), gamma=1.0, beta=0.5)
+    np.testing.assert_allclose(weights[:, 0], [0, 1], atol=1e-6)
+
+
+def test_transition_weights_are_one_minus_the_cost():
+    weights = transition_weights(first_observation, segments_with_costs([[0.2, 0.7]], mask=[[1, 0]]))
+    np.testing.assert_allclose(weights, [[0.8, 0.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        # episodes cost 0 + γ·1 = 0.5 and 1 + 0 = 1
+        (Config(weighting="episode", gamma=0.5, beta=0.5), [1, 1, np.exp(-1), np.exp(-1)]),
+        (Config(weighting="threshold", gamma=0.5, threshold=0.7), [1, 1, 0, 0]),
+        (Config(weighting="threshold", gamma=0.5, keep=0.5), [1, 1, 0, 0]),
+        (Config(weighting="threshold", gamma=0.5, keep=1.0), [1, 1, 1, 1]),
+        # from each step on: 0.5, 1, 1, 0, and the least of them is 0
+        (Config(weighting="cost-to-go", gamma=0.5, beta=0.5), np.exp([-1, -2, -2, 0])),
+    ],
+)
+def test_whole_episodes_are_weighed_by_their_scheme(config, expected):
+    pile = pile_with_costs([0, 1, 1, 0], lengths=[2, 2])
+    weigh = jax.jit(lambda pile: pile_weights(config, first_observation, pile))
+    np.testing.assert_allclose(weigh(pile), expected, rtol=1e-5)
+
+
+def test_whole_episode_weights_do_not_underflow():
+    pile = pile_with_costs([1.0] * 500 + [0.9] * 500, lengths=[500, 500])
+    config = Config(weighting="episode", gamma=1.0)
+    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    np.testing.assert_allclose([weights[0], weights[-1]], [0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["nll", "mse"])
+def test_an_infinite_beta_is_plain_bc(nets, segments, loss):
+    cost, policy = nets
+    weights = segment_weights(cost, segments, gamma=0.99, beta=1e9)
+    losses = bc_losses(policy, segments.observations, segments.actions, loss)
+    plain = (losses * segments.mask).sum() / segments.mask.sum()
+    np.testing.assert_allclose(policy_loss(policy, segments, weights, loss), plain, rtol=1e-5)
+
+
+def test_padding_never_changes_a_loss(nets, segments):
+    cost, policy = nets
+    garbage = jnp.where(segments.mask[..., None] > 0, segments.observations, 1e3)
+    spoilt = segments._replace(observations=garbage)
+    assert (segments.mask == 0).any()
+    for weigh in (lambda s: segment_weights(cost, s, 0.99, 0.5), lambda s: transition_weights(cost, s)):
+        np.testing.assert_allclose(
+            policy_loss(policy, spoilt, weigh(spoilt), "nll"),
+            policy_loss(policy, segments, weigh(segments), "nll"),
+        )
+    np.testing.assert_allclose(segment_costs(cost, spoilt, 0.99), segment_costs(cost, segments, 0.99))
+
+
+def test_a_batch_without_any_weight_teaches_nothing(nets, segments):
+    loss = policy_loss(nets[1], segments, jnp.zeros_like(segments.mask), "nll")
+    assert float(loss) == 0
+
+
+def test_no_gradient_flows_from_the_policy_into_the_cost(nets, segments):
+    grads = jax.grad(
+        lambda cost: policy_loss(nets[1], segments, segment_weights(cost, segments, 0.99, 0.5), "nll")
+    )(nets[0])
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(grads))
+
+
+@pytest.mark.parametrize("which", ["cost", "policy"])
+def test_gradients_agree_with_finite_differences(nets, segments, dataset, which):
+    cost, policy = nets
+    bags_n = sample_bags(dataset.nonpreferred, bags=4, size=8, length=3, pool=12, key=jax.random.key(1))
+    bags_u = sample_bags(dataset.unlabeled, bags=4, size=8, length=3, pool=12, key=jax.random.key(2))
+    weights = segment_weights(cost, segments, 0.99, 0.5)
+    if which == "cost":
+        net, loss = cost, lambda net: cost_loss(bag_scores(net, bags_n, 0.99), bag_scores(net, bags_u, 0.99))
+    else:
+        net, loss = policy, lambda net: policy_loss(net, segments, weights, "nll")
+    check_grads(loss, (net,), order=1, modes="rev", eps=1e-2, rtol=2e-2, atol=1e-3)
+
+
+def test_the_cost_learns_only_as_long_as_it_is_told(dataset):
+    config = Config(updates=4, cost_updates=2, batch=2, bag_size=4, pool=4, policy_batch=4, length=3)
+    state = safemil.init(config, dataset, jax.random.key(0))
+    after = [state]
+    update = jax.jit(lambda state, step: safemil.update(config, state, dataset, step, jax.random.key(0)))
+    for step in range(4):
+        state, metrics = update(state, step)
+        after.append(state)
+        assert bool(jnp.isnan(metrics["loss/cost"])) == (step >= 2)
+
+    def same(a, b):
+        return all(bool((x == y).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+    assert not same(after[1].cost, after[2].cost)
+    assert same(after[2].cost, after[4].cost)
+    assert not same(after[3].policy, after[4].policy)
+
+
+def test_segments_longer_than_every_episode_are_refused(dataset):
+    with pytest.raises(InputError, match="longer than every non-preferred episode"):
+        safemil.init(Config(length=10), dataset, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["updates", "bag_size", "length", "batch", "pool", "policy_batch", "beta", "lr_cost", "lr_policy"],
+)
+@pytest.mark.parametrize("value", [0, -1])
+def test_settings_that_must_be_positive_are_refused_otherwise(setting, value):
+    with pytest.raises(InputError, match=f"{setting} must be above 0, got {value}"):
+        dataclasses.replace(Config(), **{setting: value})
+
+
+def test_lemma_one_agrees_with_simulation():
+    rng = np.random.default_rng(0)
+    share, size = 0.1, 16
+    bags = rng.random((20_000, size)) < share
+    np.testing.assert_allclose(bags.any(axis=1).mean(), 1 - (1 - share) ** size, atol=0.01)
+    assert preferred_share_needed(size, 1 - (1 - share) ** size) == pytest.approx(share)
+
+
+def test_advice_warns_where_bags_are_too_small():
+    assert len(advice(Config(bag_size=128), preferred_share=0.5)) == 1
+    lines = advice(Config(bag_size=8), preferred_share=0.1)
+    assert "holds a preferred episode with 99% probability if at least 43.8%" in lines[0]
+    assert "warning: with 10.0% preferred it does so with 57%; set bag_size=44 or more" in lines[1]
+    assert "no bag size helps" in advice(Config(), preferred_share=0.0)[1]
+
+
+def test_the_paper_preset_is_table_two():
+    paper = safemil.PRESETS["paper"]
+    assert (paper.updates, paper.batch, paper.bag_size, paper.length) == (1_000_000, 32, 128, 5)
+    assert (paper.gamma, paper.beta, paper.weight_decay) == (0.99, 0.5, 0.01)
+    assert (paper.lr_cost, paper.lr_policy) == (1e-5, 1e-5)
+    assert (paper.hidden_cost, paper.hidden_policy) == ((50, 256, 256), (256, 256))
+    assert (paper.pool, paper.cost_updates, paper.weighting) == (None, None, "segment")
