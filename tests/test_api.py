@@ -1,0 +1,204 @@
+"""Training and asking a run, from Python."""
+
+import jax
+import numpy as np
+import pytest
+
+import safemil
+from safemil.data import Trajectories
+from safemil.errors import InputError
+
+SMALL = {
+    "updates": 60,
+    "cost_updates": 40,
+    "batch": 4,
+    "bag_size": 8,
+    "pool": 8,
+    "policy_batch": 4,
+    "length": 3,
+    "hidden_cost": [8],
+    "hidden_policy": [8],
+}
+
+
+@pytest.fixture(scope="module")
+def train(unlabeled, nonpreferred):
+    def train(**options):
+        options = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "log_every": 20} | SMALL | options
+        return safemil.train("safemil", **options)
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def run(train):
+    return train(seed=3)
+
+
+@pytest.fixture(scope="module")
+def pair(train):
+    return train(seed=3, seeds=2)
+
+
+def test_a_cost_is_given_for_every_step_of_every_episode(run, unlabeled):
+    costs = run.cost(unlabeled)
+    assert [len(episode) for episode in costs] == unlabeled.lengths.tolist()
+    assert all(((episode > 0) & (episode < 1)).all() for episode in costs)
+
+
+def test_an_action_is_deterministic_unless_a_key_is_given(run, unlabeled):
+    observation = unlabeled.observations[0]
+    np.testing.assert_array_equal(run.act(observation), run.act(observation))
+    sampled = [run.act(observation, key=jax.random.key(seed)) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(sampled[0], sampled[1])
+    assert (sampled[0] != sampled[2]).any()
+
+
+def test_a_batch_of_observations_gives_a_batch_of_actions(run, unlabeled):
+    actions = run.act(unlabeled.observations[:5])
+    np.testing.assert_allclose(actions[2], run.act(unlabeled.observations[2]), rtol=1e-5, atol=1e-6)
+
+
+def test_actions_come_in_the_units_of_the_log(train, unlabeled, nonpreferred):
+    def rescaled(pile):
+        return Trajectories(
+            pile.observations, pile.actions, pile.lengths, action_low=[0, -10], action_high=[1, 10]
+        )
+
+    plain = train(updates=20).act(unlabeled.observations[:4])
+    scaled = train(updates=20, unlabeled=rescaled(unlabeled), nonpreferred=rescaled(nonpreferred))
+    np.testing.assert_allclose(
+        scaled.act(unlabeled.observations[:4]), plain * [0.5, 10] + [0.5, 0], rtol=1e-5
+    )
+
+
+def test_a_run_comes_back_from_disk_as_it_was(run, unlabeled, tmp_path):
+    run.save(tmp_path / "run")
+    loaded = safemil.Run.load(tmp_path / "run")
+    assert (loaded.algorithm, loaded.config, loaded.seeds) == (run.algorithm, run.config, run.seeds)
+    assert loaded.metrics == run.metrics
+    np.testing.assert_array_equal(np.concatenate(loaded.cost(unlabeled)), np.concatenate(run.cost(unlabeled)))
+    np.testing.assert_array_equal(loaded.act(unlabeled.observations), run.act(unlabeled.observations))
+
+
+def test_several_seeds_share_a_run(run, pair, unlabeled):
+    assert (len(pair), pair.seeds, pair[1].seeds) == (2, (3, 4), (4,))
+    each = [np.concatenate(pair[i].cost(unlabeled)) for i in (0, 1)]
+    np.testing.assert_allclose(np.concatenate(pair.cost(unlabeled)), np.mean(each, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(each[0], np.concatenate(run.cost(unlabeled)), rtol=1e-3)
+    with pytest.raises(InputError, match=r"holds 2 seeds; choose one: run\[0\].act"):
+        pair.act(unlabeled.observations[0])
+
+
+def test_metrics_tell_how_training_went(run):
+    assert [line["step"] for line in run.metrics] == [20, 40, 60]
+    assert "loss/cost" in run.metrics[0]
+    assert "loss/cost" not in run.metrics[2]  # the cost has stopped learning by then
+
+
+def test_training_into_a_folder_ends_as_training_in_memory(run, train, tmp_path):
+    kept = train(seed=3, out=tmp_path / "run", checkpoint_seconds=0)
+    for ours, theirs in zip(jax.tree.leaves(kept._state), jax.tree.leaves(run._state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(list((tmp_path / "run" / "checkpoints").glob("*.json"))) == 2
+
+
+def test_an_interrupted_run_saves_and_resumes_to_the_same_end(run, train, tmp_path, monkeypatch):
+    record = safemil.api._Recorder._record
+
+    def interrupt(self, shown, step, state, metrics):
+        record(self, shown, step, state, metrics)
+        if step == 40:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(safemil.api._Recorder, "_record", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(seed=3, out=tmp_path / "run")
+    monkeypatch.undo()
+    assert safemil.Run.load(tmp_path / "run").metrics[-1]["step"] == 40
+    resumed = train(seed=3, out=tmp_path / "run", resume=True)
+    for ours, theirs in zip(jax.tree.leaves(resumed._state), jax.tree.leaves(run._state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert [line["step"] for line in resumed.metrics] == [20, 40, 60]
+
+
+def test_resuming_with_other_settings_or_data_is_refused(train, unlabeled, tmp_path):
+    train(out=tmp_path / "run")
+    with pytest.raises(InputError, match="was begun with other settings"):
+        train(out=tmp_path / "run", resume=True, beta=0.1)
+    with pytest.raises(InputError, match="was begun with other settings"):
+        train(out=tmp_path / "run", resume=True, seed=1)
+    with pytest.raises(InputError, match="was begun with other data"):
+        train(out=tmp_path / "run", resume=True, unlabeled=unlabeled.take([0, 1, 2]))
+
+
+def test_piles_of_different_width_are_refused_and_nothing_is_written(train, tmp_path):
+    other = Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4])
+    with pytest.raises(InputError, match="has 5 observation and 2 action columns, the unlabeled one 3 and 2"):
+        train(nonpreferred=other, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_piles_with_different_action_bounds_are_refused(train, nonpreferred):
+    other = Trajectories(
+        nonpreferred.observations, nonpreferred.actions, nonpreferred.lengths, action_high=[2, 2]
+    )
+    with pytest.raises(InputError, match="both piles need the same action bounds"):
+        train(nonpreferred=other)
+
+
+def test_data_of_another_width_than_the_run_is_refused(run):
+    other = Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4])
+    with pytest.raises(InputError, match="trained on 3 observation and 2 action columns, got 5 and 2"):
+        run.cost(other)
+    with pytest.raises(InputError, match="trained on 3 observation"):
+        run.act(np.zeros(5))
+
+
+def test_an_observation_with_nan_is_refused(run):
+    with pytest.raises(InputError, match="must be finite"):
+        run.act([np.nan, 0, 0])
+
+
+def test_an_episode_in_both_piles_is_warned_about(train, unlabeled):
+    with pytest.warns(UserWarning, match="1 episodes are in both piles"):
+        train(nonpreferred=unlabeled.take([2]), updates=1)
+
+
+def test_a_missing_pile_is_asked_for(unlabeled):
+    with pytest.raises(InputError, match="give them with --nonpreferred"):
+        safemil.train("safemil", unlabeled=unlabeled)
+
+
+def test_a_method_without_a_cost_says_so(unlabeled):
+    run = safemil.train("bc", unlabeled=unlabeled, updates=1, hidden=[8])
+    with pytest.raises(InputError, match="bc learns no cost"):
+        run.cost(unlabeled)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"log_every": 0}, "log_every must be at least 1, got 0"),
+        ({"preset": "quick"}, 'no preset "quick"'),
+        ({"betta": 1}, 'no setting "betta"; did you mean "beta"?'),
+    ],
+)
+def test_bad_options_are_refused(train, options, message):
+    with pytest.raises(InputError) as error:
+        train(**options)
+    assert message in str(error.value)
+
+
+def test_wrong_algorithms_are_answered_with_the_near_ones(unlabeled):
+    with pytest.raises(InputError, match='did you mean "safemil"'):
+        safemil.train("safemill", unlabeled=unlabeled)
+
+
+def test_the_public_names_are_all_there():
+    for name in safemil.__all__:
+        assert getattr(safemil, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = safemil.nothing
