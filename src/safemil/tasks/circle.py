@@ -28,7 +28,6 @@ def _fixed(x: float, y: float) -> Slot:
 
 WALLS = ((WALL, 0.0), (-WALL, 0.0), (0.0, WALL), (0.0, -WALL))
 LAYOUT = Layout([Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed(*wall) for wall in WALLS)])
-ONLY = np.arange(1)
 
 
 def _judge(place: Any, velocity: Any, sqrt: Any, size: Any, largest: Any) -> tuple[Any, Any]:
@@ -72,23 +71,20 @@ class CircleWorlds(Worlds):
         return {"agent_xy": self.robots.start[row], "agent_rot": self.robots.rotation[row]}
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
-        self._advance(actions, rows)
+        self.robots.act(actions, rows)
+        self.streams.due[rows] += 1
+        self.robots.glide(rows)
+        self.robots.refresh()
         reward, farthest = _judge(self.robots.pose, self.robots.sensed.T[3:5], np.sqrt, np.abs, np.maximum)
         cost = (farthest > WALL).astype(np.float64)
         return Outcome(reward, cost, np.zeros(self.n, bool), {"cost_out_of_boundary": cost, "cost_sum": cost})
 
     def step_one(self, action: npt.NDArray[np.floating]) -> Single:
-        self._advance(action[None], ONLY)
-        pose = [value.item() for value in self.robots.pose]
+        self.streams.due[0] += 1
+        pose = self.robots.glide_alone(action)
         reward, farthest = _judge(pose, self.robots.sensed[0, 3:5].tolist(), math.sqrt, abs, max)
         cost = 1.0 if farthest > WALL else 0.0
         return Single(reward, cost, False, {"cost_out_of_boundary": cost, "cost_sum": cost})
-
-    def _advance(self, actions: npt.NDArray[np.floating], rows: Ints) -> None:
-        self.robots.act(actions, rows)
-        self.streams.due[rows] += 1
-        self.robots.glide(rows)
-        self.robots.refresh()
 
     def things(self, row: int) -> list[Thing]:
         walls = [Thing("wall", (x, y, 0.25), turned(0.0 if x else np.pi / 2)) for x, y in WALLS]

@@ -129,6 +129,16 @@ class Robots:
             moved = _glide(q, velocity, ctrl, np.sin, np.cos, _limit_all)
             self.q[rows], self.velocity[rows] = np.stack(moved[0], axis=1), np.stack(moved[1], axis=1)
 
+    def glide_alone(self, action: npt.NDArray[np.floating]) -> tuple[float, float, float, float]:
+        """`act`, `glide` and `refresh` of the only robot, sooner; its pose in plain numbers."""
+        ctrl = [min(max(value, -1.0), 1.0) for value in action.tolist()]
+        q, velocity = _glide(self.q[0].tolist(), self.velocity[0].tolist(), ctrl, _sin, _cos, _limit)
+        self.q[0], self.velocity[0], self.ctrl[0] = q, velocity, ctrl
+        start, frame = self.start[0].tolist(), self.frame[0].tolist()
+        pose, sensed = _sense(start, frame, q, velocity, ctrl, _sin, _cos, _limit)
+        self.pose, self.sensed = Pose(*np.array(pose)[:, None]), np.array([sensed])
+        return pose
+
     def thing(self, row: int) -> Thing:
         """A robot as something to be drawn."""
         turn = self.rotation[row] + self.q[row, 2]
