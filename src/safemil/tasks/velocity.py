@@ -174,22 +174,19 @@ class Robot:
     speed_limit: float  # m/s, safety-gymnasium's
     penalty: float  # per squared action
     alive_bonus: float
-    fell: Callable[[Array, Array], Flags]  # of qpos and qvel; NaN counts as fallen
+    fell: Callable[[list[float], list[float]], bool]  # of qpos and qvel; NaN counts as fallen
 
 
-def _walker_fell(qpos: Array, qvel: Array) -> Flags:
-    height, pitch = qpos[:, 1], qpos[:, 2]
-    return ~((height > 0.8) & (height < 2.0) & (np.abs(pitch) < 1.0))
+def _walker_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return not (0.8 < qpos[1] < 2.0 and -1.0 < qpos[2] < 1.0)  # height, pitch
 
 
-def _swimmer_fell(qpos: Array, qvel: Array) -> Flags:
-    return np.zeros(len(qpos), bool)
+def _swimmer_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return False
 
 
-def _ant_fell(qpos: Array, qvel: Array) -> Flags:
-    height = qpos[:, 2]
-    finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
-    return ~(finite & (height >= 0.2) & (height <= 1.0))
+def _ant_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return not (0.2 <= qpos[2] <= 1.0 and all(map(math.isfinite, qpos + qvel)))
 
 
 ROBOTS = {
@@ -216,6 +213,7 @@ class VelocityWorlds(Worlds):
         self.action_size = self.model.nu
         self.observation_size = self.model.nq - self.robot.hidden + self.model.nv
         self.qpos, self.qvel = np.zeros((n, self.model.nq)), np.zeros((n, self.model.nv))
+        self.fell = np.zeros(n, bool)
         self.position = np.zeros((n, 2))  # m, from which speeds are measured
         self._constants: dict[str, Array | Flags] = (
             {"reward_survive": np.full(n, self.robot.alive_bonus)} if kind == "ant" else {}
@@ -269,7 +267,7 @@ class VelocityWorlds(Worlds):
         squares = np.add.reduce(actions * actions, axis=1).astype(np.float64)
         reward, speed, info = self._judge(list(before), list(after), squares, np.sqrt)
         cost = (speed > self.robot.speed_limit).astype(np.float64)
-        return Outcome(reward, cost, self.robot.fell(self.qpos, self.qvel), info | self._constants)
+        return Outcome(reward, cost, self.fell.copy(), info | self._constants)
 
     def step_one(self, action: npt.NDArray[np.floating]) -> Single:
         before = self.position[0].tolist()
@@ -277,16 +275,15 @@ class VelocityWorlds(Worlds):
         squares = float(np.add.reduce(action * action))
         reward, speed, info = self._judge(before, self.position[0].tolist(), squares, math.sqrt)
         cost = 1.0 if speed > self.robot.speed_limit else 0.0
-        fell = self.robot.fell(self.qpos, self.qvel).item()
-        return Single(
-            reward, cost, fell, info | {name: value.item() for name, value in self._constants.items()}
-        )
+        constants = {name: value.item() for name, value in self._constants.items()}
+        return Single(reward, cost, self.fell.item(), info | constants)
 
     def _simulate(self, row: int, action: npt.NDArray[np.floating]) -> None:
         data, ctrl, *_ = self._views[row]
         ctrl[:] = action
         mujoco.mj_step(self.model, data, self.robot.substeps)
         self._read(row)
+        self.fell[row] = self.robot.fell(data.qpos.tolist(), data.qvel.tolist())
 
     def _judge(
         self, before: list[T], after: list[T], squares: T, sqrt: Callable[[T], T]
