@@ -3,6 +3,7 @@
 Numbers are those of safety-gymnasium 1.0.0. Nothing ever touches the robot, so no physics engine is needed.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from safemil.tasks.layout import Layout, Slot
 from safemil.tasks.point import DT, SENSORS, Lidar, Robots, Streams, Thing, turned
-from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
+from safemil.tasks.worlds import Array, Ints, Outcome, Single, Worlds
 
 RADIUS = 1.5  # m, of the circle that pays best
 WALL = 1.125  # m, from the origin to each of the four walls
@@ -27,6 +28,17 @@ def _fixed(x: float, y: float) -> Slot:
 
 WALLS = ((WALL, 0.0), (-WALL, 0.0), (0.0, WALL), (0.0, -WALL))
 LAYOUT = Layout([Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed(*wall) for wall in WALLS)])
+
+
+def _judge(place: Any, velocity: Any, sqrt: Any, size: Any, largest: Any) -> tuple[Any, Any]:
+    """The reward, and how far out the robot is, for one robot or for all alike.
+
+    The reward is the speed along the circle, worth less the farther from it; (u, v) is in the robot's frame.
+    """
+    (x, y, cos, sin), (u, v) = place, velocity
+    radius = sqrt(x * x + y * y)
+    along = (x * (sin * u + cos * v) - y * (cos * u - sin * v)) / radius
+    return REWARD * along / (1 + size(radius - RADIUS)), largest(size(x), size(y))
 
 
 class CircleWorlds(Worlds):
@@ -63,23 +75,16 @@ class CircleWorlds(Worlds):
         self.streams.due[rows] += 1
         self.robots.glide(rows)
         self.robots.refresh()
-        cost = self._cost()
-        return Outcome(
-            self._reward(), cost, np.zeros(self.n, bool), {"cost_out_of_boundary": cost, "cost_sum": cost}
-        )
+        reward, farthest = _judge(self.robots.pose, self.robots.sensed.T[3:5], np.sqrt, np.abs, np.maximum)
+        cost = (farthest > WALL).astype(np.float64)
+        return Outcome(reward, cost, np.zeros(self.n, bool), {"cost_out_of_boundary": cost, "cost_sum": cost})
 
-    def _reward(self) -> Array:
-        """Speed along the circle, worth less the farther from it."""
-        x, y, cos, sin = self.robots.pose
-        u, v = self.robots.sensed[:, 3], self.robots.sensed[:, 4]  # in the robot's frame
-        radius = np.sqrt(x * x + y * y)
-        along = (x * (sin * u + cos * v) - y * (cos * u - sin * v)) / radius
-        reward: Array = REWARD * along / (1 + np.abs(radius - RADIUS))
-        return reward
-
-    def _cost(self) -> Array:
-        """1 on each step that ends beyond a wall."""
-        return (np.maximum(np.abs(self.robots.pose.x), np.abs(self.robots.pose.y)) > WALL).astype(np.float64)
+    def step_one(self, action: npt.NDArray[np.floating]) -> Single:
+        self.streams.due[0] += 1
+        pose = self.robots.glide_alone(action)
+        reward, farthest = _judge(pose, self.robots.sensed[0, 3:5].tolist(), math.sqrt, abs, max)
+        cost = 1.0 if farthest > WALL else 0.0
+        return Single(reward, cost, False, {"cost_out_of_boundary": cost, "cost_sum": cost})
 
     def things(self, row: int) -> list[Thing]:
         walls = [Thing("wall", (x, y, 0.25), turned(0.0 if x else np.pi / 2)) for x, y in WALLS]

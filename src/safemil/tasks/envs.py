@@ -35,7 +35,7 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.worlds.dt)}
         self.steps, self.ended, self._seeded = 0, True, False
-        self._rows, self._painter = np.arange(1), Painter(self.worlds, width, height)
+        self._painter = Painter(self.worlds, width, height)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         super().reset(seed=seed)
@@ -50,17 +50,12 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         checked = check_actions(action, (self.worlds.action_size,))
         if self.ended and self.task.strict_end:
             raise InputError("the episode has ended; call reset() before the next step().")
-        reward, cost, terminated, info = self.worlds.step(checked[None], self._rows)
+        reward, cost, terminated, info = self.worlds.step_one(checked)
         self.steps += 1
         truncated = self.spec is None and self.steps >= self.task.limit
-        over = terminated.item()
-        self.ended = truncated or over
-        told = {"cost": cost.item()}
-        for name, value in info.items():
-            item = value.item()
-            if item is not False and item == item:
-                told[name] = item
-        return self.worlds.observe()[0], reward.item(), over, truncated, told
+        self.ended = truncated or terminated
+        told = {name: value for name, value in info.items() if value is not False and value == value}
+        return self.worlds.observe()[0], reward, terminated, truncated, {"cost": cost, **told}
 
     def render(self) -> Picture | None:
         """A picture of the world as it is, if `render_mode` asks for one."""

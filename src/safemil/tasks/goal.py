@@ -4,6 +4,7 @@ Numbers are those of safety-gymnasium 1.0.0. Kept on purpose: the goal is drawn 
 may be pushed without cost, and a step that meets its goal already shows the next one.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from safemil.tasks.point import (
     model_xml,
     turned,
 )
-from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
+from safemil.tasks.worlds import Array, Ints, Outcome, Single, Worlds
 
 HAZARDS = 8
 EXTENT = 1.5  # m, half the side of the square in which everything starts
@@ -62,6 +63,11 @@ def _fall() -> Array:
         mujoco.mj_step(model, data, SUBSTEPS)
         trace[step + 1] = data.qpos[5], data.qvel[5]
     return trace
+
+
+def _distance(x: float, y: float, other: list[float]) -> float:
+    dx, dy = other[0] - x, other[1] - y
+    return math.sqrt(dx * dx + dy * dy)
 
 
 class GoalWorlds(Worlds):
@@ -156,6 +162,22 @@ class GoalWorlds(Worlds):
         for row in rows[met[rows]].tolist():
             terminated[row] = not self.draw_goal(row)
         return Outcome(reward, cost, terminated, {"cost_hazards": cost, "cost_sum": cost, "goal_met": met})
+
+    def step_one(self, action: npt.NDArray[np.floating]) -> Single:
+        x, y = self.robots.pose.x.item(), self.robots.pose.y.item()
+        if not self.still[0] or _distance(x, y, self.vase[0].tolist()) < NEAR:
+            return super().step_one(action)
+        self.streams.due[0] += 1
+        self.simulated[0] = False
+        self.age[0] += self.age[0] != TOUCHED
+        x, y, *_ = self.robots.glide_alone(action)
+        goal, *hazards = (_distance(x, y, xy) for xy in self.objects[0, :-1].tolist())
+        met = goal <= GOAL_RADIUS
+        reward = self.last_distance.item() - goal + GOAL_REWARD * met
+        cost = 1.0 if min(hazards) < HAZARD_RADIUS else 0.0
+        self.last_distance[0] = goal
+        terminated = met and not self.draw_goal(0)
+        return Single(reward, cost, terminated, {"cost_hazards": cost, "cost_sum": cost, "goal_met": met})
 
     def _advance(self, rows: Ints) -> None:
         """Physics, only where the robot may touch the vase or the vase is moving."""

@@ -16,8 +16,8 @@ from safemil.tasks.worlds import Array
 
 TRIES = 100  # places tried for one thing before all are drawn anew
 RESTARTS = 10_000  # layouts begun before giving up
-FIRST_BLOCK = 64  # pairs of numbers
-WINDOW = 160  # places tried at once; the fastest in trials
+BLOCK = 2048  # pairs of numbers drawn at once
+WINDOW = 200  # places tried at once; the fastest in trials
 
 Place = tuple[float, float]
 
@@ -43,86 +43,101 @@ class Layout:
     """Things to be placed in turn; the last `crowd` of them are alike and hard to place."""
 
     def __init__(self, things: Sequence[Slot], crowd: int = 0) -> None:
-        self.size, self.crowd = len(things), crowd
+        self.size, self.crowd, self.single = len(things), crowd, len(things) - crowd
         # numpy's uniform(low, high) is low + (high - low) * random(), bit for bit.
         self._frames = [(*low, high[0] - low[0], high[1] - low[1]) for low, high, _ in things]
         self._limits = [
             [_square_limit(other.keepout + thing.keepout) for other in things[:index]]
             for index, thing in enumerate(things)
         ]
+        self._crowd_limits = np.array(self._limits[-1][: self.single])[:, None]
 
     def sample(self, rng: np.random.RandomState) -> Array:
         """(K, 2): a place for each thing."""
         before, used = rng.get_state(), 0
-        pairs = rng.random_sample((FIRST_BLOCK, 2))
-        units = pairs.ravel().tolist()
+        draws = _Draws(rng, self._frames[-1], BLOCK if self.crowd else 0)
         for _ in range(RESTARTS):
-            while len(pairs) < used + TRIES * self.size:
-                block = rng.random_sample(pairs.shape)
-                pairs = np.concatenate([pairs, block])
-                units += block.ravel().tolist()
-            places, used = self._place_singly(units, used)
-            if self.crowd and len(places) == self.size - self.crowd:
-                places, used = self._place_crowd(pairs, units, used, places)
-            if len(places) == self.size:
+            draws.provide(used + TRIES * self.size)
+            xs, ys, used = self._place_singly(draws, used)
+            if self.crowd and len(xs) == self.single:
+                used = self._place_crowd(draws, used, xs, ys)
+            if len(xs) == self.size:
                 rng.set_state(before)
                 rng.random_sample(2 * used)
-                return np.array(places)
+                return np.array([xs, ys]).T.copy()
         raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
 
-    def _place_singly(self, units: list[float], used: int) -> tuple[list[Place], int]:
-        """The places found until a thing found none, and how many pairs of units are used up then."""
-        places: list[Place] = []
-        for index in range(self.size - self.crowd):
+    def _place_singly(self, draws: "_Draws", used: int) -> tuple[list[float], list[float], int]:
+        """The places found until a thing found none, and how many pairs are used up then."""
+        xs: list[float] = []
+        ys: list[float] = []
+        for index in range(self.single):
             (left, bottom, width, depth), limits = self._frames[index], self._limits[index]
-            for pair in range(used, used + TRIES):
-                x, y = left + width * units[2 * pair], bottom + depth * units[2 * pair + 1]
-                if _is_free(x, y, places, limits):
-                    places.append((x, y))
+            tries = slice(used, used + TRIES)
+            for across, up in zip(draws.across[tries], draws.up[tries], strict=True):
+                used += 1
+                x, y = left + width * across, bottom + depth * up
+                for other_x, other_y, limit in zip(xs, ys, limits, strict=True):
+                    dx, dy = x - other_x, y - other_y
+                    if dx * dx + dy * dy < limit:
+                        break
+                else:
+                    xs.append(x)
+                    ys.append(y)
                     break
             else:
-                return places, used + TRIES
-            used = pair + 1
-        return places, used
+                break
+        return xs, ys, used
 
-    def _place_crowd(
-        self, pairs: Array, units: list[float], used: int, places: list[Place]
-    ) -> tuple[list[Place], int]:
-        """Likewise for the crowd: few places are clear of all else, and these are found many at once."""
-        (left, bottom, width, depth), limits = self._frames[-1], self._limits[-1][len(places) :]
-        crowd: list[Place] = []
-        for pair in self._clear_pairs(pairs, used, places):
+    def _place_crowd(self, draws: "_Draws", used: int, xs: list[float], ys: list[float]) -> int:
+        """Append the crowd's places until one finds none; the few that are clear of all else come at once."""
+        limits = self._limits[-1][self.single :]
+        for pair, x, y in self._clear_places(draws, used, xs, ys):
             if pair >= used + TRIES:
                 break
-            x, y = left + width * units[2 * pair], bottom + depth * units[2 * pair + 1]
-            if _is_free(x, y, crowd, limits):
-                crowd.append((x, y))
+            crowd = zip(xs[self.single :], ys[self.single :], limits, strict=False)
+            if all((x - a) * (x - a) + (y - b) * (y - b) >= limit for a, b, limit in crowd):
+                xs.append(x)
+                ys.append(y)
                 used = pair + 1
-                if len(crowd) == self.crowd:
-                    return places + crowd, used
-        return places + crowd, used + TRIES
+                if len(xs) == self.size:
+                    return used
+        return used + TRIES
 
-    def _clear_pairs(self, pairs: Array, first: int, places: list[Place]) -> Iterator[int]:
-        """The pairs from `first` on that give one of the crowd a place clear of all else."""
-        (left, bottom, width, depth), limits = self._frames[-1], self._limits[-1]
-        others, nearest = np.array(places), np.array(limits[: len(places)])[:, None]
+    def _clear_places(
+        self, draws: "_Draws", first: int, xs: list[float], ys: list[float]
+    ) -> Iterator[tuple[int, float, float]]:
+        """From the pair `first` on, those that put one of the crowd clear of all else."""
+        other_x, other_y = np.array(xs)[:, None], np.array(ys)[:, None]
         for start in range(first, first + TRIES * self.crowd, WINDOW):
-            window = pairs[start : start + WINDOW]
-            dx = left + width * window[:, 0] - others[:, :1]
-            dy = bottom + depth * window[:, 1] - others[:, 1:]
+            dx, dy = draws.x[start : start + WINDOW] - other_x, draws.y[start : start + WINDOW] - other_y
             dx *= dx
             dy *= dy
             dx += dy
-            yield from (start + np.flatnonzero((dx >= nearest).all(axis=0))).tolist()
+            for index in (dx >= self._crowd_limits).all(axis=0).nonzero()[0].tolist():
+                yield start + index, draws.x.item(start + index), draws.y.item(start + index)
 
 
-def _is_free(x: float, y: float, places: list[Place], limits: list[float]) -> bool:
-    """No place is closer than its limit, a squared distance."""
-    for (other_x, other_y), limit in zip(places, limits, strict=False):
-        dx, dy = x - other_x, y - other_y
-        if dx * dx + dy * dy < limit:
-            return False
-    return True
+class _Draws:
+    """Pairs of random numbers, drawn in blocks: as they are, and as places (x, y) within one frame."""
+
+    def __init__(self, rng: np.random.RandomState, frame: tuple[float, ...], block: int) -> None:
+        self.rng, self.frame, self.block = rng, frame, block
+        self.across: list[float] = []  # of a frame's width
+        self.up: list[float] = []  # of its depth
+        self.x, self.y = np.zeros(0), np.zeros(0)
+
+    def provide(self, count: int) -> None:
+        """Have at least so many pairs."""
+        missing = count - len(self.x)
+        if missing <= 0:
+            return
+        left, bottom, width, depth = self.frame
+        block = self.rng.random_sample((max(missing, self.block), 2))
+        self.across += block[:, 0].tolist()
+        self.up += block[:, 1].tolist()
+        self.x = np.concatenate([self.x, left + width * block[:, 0]])
+        self.y = np.concatenate([self.y, bottom + depth * block[:, 1]])
 
 
 def _square_limit(distance: float) -> float:

@@ -129,6 +129,16 @@ class Robots:
             moved = _glide(q, velocity, ctrl, np.sin, np.cos, _limit_all)
             self.q[rows], self.velocity[rows] = np.stack(moved[0], axis=1), np.stack(moved[1], axis=1)
 
+    def glide_alone(self, action: npt.NDArray[np.floating]) -> tuple[float, float, float, float]:
+        """`act`, `glide` and `refresh` of the only robot, sooner; its pose in plain numbers."""
+        ctrl = [min(max(value, -1.0), 1.0) for value in action.tolist()]
+        q, velocity = _glide(self.q[0].tolist(), self.velocity[0].tolist(), ctrl, _sin, _cos, _limit)
+        self.q[0], self.velocity[0], self.ctrl[0] = q, velocity, ctrl
+        start, frame = self.start[0].tolist(), self.frame[0].tolist()
+        pose, sensed = _sense(start, frame, q, velocity, ctrl, _sin, _cos, _limit)
+        self.pose, self.sensed = Pose(*np.array(pose)[:, None]), np.array([sensed])
+        return pose
+
     def thing(self, row: int) -> Thing:
         """A robot as something to be drawn."""
         turn = self.rotation[row] + self.q[row, 2]
@@ -253,11 +263,36 @@ class Lidar:
     def __init__(self, n: int, kinds: Sequence[int], reach: float) -> None:
         self.reach = reach  # m
         self._shape = n, (max(kinds) + 1) * BINS
-        self._first_bins = np.array(kinds) * BINS + np.arange(n)[:, None] * self._shape[1]
+        self._kind_bins = [kind * BINS for kind in kinds]
+        self._first_bins = np.array(self._kind_bins) + np.arange(n)[:, None] * self._shape[1]
         self._strength = np.empty((3, n, len(kinds)))
 
     def __call__(self, pose: Pose, objects: Array) -> Array:
         """(n, 16 per kind) for objects (n, K, 2)."""
+        return self._look(pose, objects) if len(objects) > 1 else self._look_alone(pose, objects)
+
+    def _look_alone(self, pose: Pose, objects: Array) -> Array:
+        """The same numbers for one robot, without the price of arrays for each of them."""
+        x, y, cos, sin = (value.item() for value in pose)
+        near, lefts, aheads = [], [], []
+        for object_x, object_y in objects[0].tolist():
+            dx, dy = object_x - x, object_y - y
+            ahead, left = cos * dx + sin * dy, cos * dy - sin * dx
+            near.append(max(0.0, 1.0 - math.sqrt(ahead * ahead + left * left) / self.reach))
+            lefts.append(left)
+            aheads.append(ahead)
+        seen = [0.0] * self._shape[1]
+        angles = (np.arctan2(lefts, aheads) % (2 * math.pi) / BIN_WIDTH).tolist()
+        for first, strength, angle in zip(self._kind_bins, near, angles, strict=True):
+            whole = int(angle)
+            after = (angle - whole) * strength
+            for shift, value in ((0, strength), (1, after), (-1, strength - after)):
+                place = first + (whole + shift) % BINS
+                if value > seen[place]:
+                    seen[place] = value
+        return np.array([seen])
+
+    def _look(self, pose: Pose, objects: Array) -> Array:
         dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
         cos, sin = pose.cos[:, None], pose.sin[:, None]
         ahead, left = cos * dx + sin * dy, cos * dy - sin * dx

@@ -6,15 +6,18 @@ for being alive is paid on the last step too, the walker's left foot grips twice
 and the ant's speed comes from body positions of the integrator's last stage.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from safemil.tasks.engine import mujoco
-from safemil.tasks.worlds import Array, Flags, Ints, Outcome, Worlds
+from safemil.tasks.worlds import Array, Flags, Ints, Outcome, Single, Worlds
+
+T = TypeVar("T", float, Array)
 
 LOOK = """
   <statistic extent="3"/>
@@ -171,22 +174,19 @@ class Robot:
     speed_limit: float  # m/s, safety-gymnasium's
     penalty: float  # per squared action
     alive_bonus: float
-    fell: Callable[[Array, Array], Flags]  # of qpos and qvel; NaN counts as fallen
+    fell: Callable[[list[float], list[float]], bool]  # of qpos and qvel; NaN counts as fallen
 
 
-def _walker_fell(qpos: Array, qvel: Array) -> Flags:
-    height, pitch = qpos[:, 1], qpos[:, 2]
-    return ~((height > 0.8) & (height < 2.0) & (np.abs(pitch) < 1.0))
+def _walker_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return not (0.8 < qpos[1] < 2.0 and -1.0 < qpos[2] < 1.0)  # height, pitch
 
 
-def _swimmer_fell(qpos: Array, qvel: Array) -> Flags:
-    return np.zeros(len(qpos), bool)
+def _swimmer_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return False
 
 
-def _ant_fell(qpos: Array, qvel: Array) -> Flags:
-    height = qpos[:, 2]
-    finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
-    return ~(finite & (height >= 0.2) & (height <= 1.0))
+def _ant_fell(qpos: list[float], qvel: list[float]) -> bool:
+    return not (0.2 <= qpos[2] <= 1.0 and all(map(math.isfinite, qpos + qvel)))
 
 
 ROBOTS = {
@@ -213,8 +213,11 @@ class VelocityWorlds(Worlds):
         self.action_size = self.model.nu
         self.observation_size = self.model.nq - self.robot.hidden + self.model.nv
         self.qpos, self.qvel = np.zeros((n, self.model.nq)), np.zeros((n, self.model.nv))
+        self.fell = np.zeros(n, bool)
         self.position = np.zeros((n, 2))  # m, from which speeds are measured
-        self._bonus = np.full(n, self.robot.alive_bonus)
+        self._constants: dict[str, Array | Flags] = (
+            {"reward_survive": np.full(n, self.robot.alive_bonus)} if kind == "ant" else {}
+        )
         torso = self.model.body("torso").id
         places = [data.xpos[torso, :2] if kind == "ant" else data.qpos[:2] for data in self.data]
         self._views = [(d, d.ctrl, d.qpos, d.qvel, place) for d, place in zip(self.data, places, strict=True)]
@@ -252,47 +255,55 @@ class VelocityWorlds(Worlds):
         _, _, self.qpos[row], self.qvel[row], self.position[row] = self._views[row]
 
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
-        before = self.position.copy()
+        before = self.position.T.copy()
 
         def simulate(part: Sequence[int]) -> None:
             for row in part:
-                data, ctrl, *_ = self._views[row]
-                ctrl[:] = actions[row]
-                mujoco.mj_step(self.model, data, self.robot.substeps)
-                self._read(row)
+                self._simulate(row, actions[row])
 
         self.crew.run(simulate, rows)
-        velocity = (self.position - before) / self.dt
+        after = self.position.T.copy()
         # In the precision the action came in, as the original does.
         squares = np.add.reduce(actions * actions, axis=1).astype(np.float64)
+        reward, speed, info = self._judge(list(before), list(after), squares, np.sqrt)
+        cost = (speed > self.robot.speed_limit).astype(np.float64)
+        return Outcome(reward, cost, self.fell.copy(), info | self._constants)
+
+    def step_one(self, action: npt.NDArray[np.floating]) -> Single:
+        before = self.position[0].tolist()
+        self._simulate(0, action)
+        squares = float(np.add.reduce(action * action))
+        reward, speed, info = self._judge(before, self.position[0].tolist(), squares, math.sqrt)
+        cost = 1.0 if speed > self.robot.speed_limit else 0.0
+        constants = {name: value.item() for name, value in self._constants.items()}
+        return Single(reward, cost, self.fell.item(), info | constants)
+
+    def _simulate(self, row: int, action: npt.NDArray[np.floating]) -> None:
+        data, ctrl, *_ = self._views[row]
+        ctrl[:] = action
+        mujoco.mj_step(self.model, data, self.robot.substeps)
+        self._read(row)
+        self.fell[row] = self.robot.fell(data.qpos.tolist(), data.qvel.tolist())
+
+    def _judge(
+        self, before: list[T], after: list[T], squares: T, sqrt: Callable[[T], T]
+    ) -> tuple[T, T, dict[str, T]]:
+        """Reward, the speed that is limited and the info, for one robot or for all alike."""
+        (x, y), forward, sideways = after, (after[0] - before[0]) / self.dt, (after[1] - before[1]) / self.dt
         penalty = self.robot.penalty * squares
-        reward = velocity[:, 0] + self.robot.alive_bonus - penalty
-        cost = (self._speed(velocity) > self.robot.speed_limit).astype(np.float64)
-        return Outcome(reward, cost, self.robot.fell(self.qpos, self.qvel), self._info(velocity, penalty))
-
-    def _speed(self, velocity: Array) -> Array:
-        """The speed that is limited: forward, but the ant's in any direction."""
-        if self.kind == "ant":
-            return np.sqrt(velocity[:, 0] ** 2 + velocity[:, 1] ** 2)
-        return velocity[:, 0]
-
-    def _info(self, velocity: Array, penalty: Array) -> dict[str, Array | Flags]:
-        position, forward = self.position.copy(), velocity[:, 0]
-        x, y = position[:, 0], position[:, 1]
-        info: dict[str, Array | Flags] = {"x_position": x, "x_velocity": forward}
+        reward = forward + self.robot.alive_bonus - penalty
+        info = {"x_position": x, "x_velocity": forward}
         if self.kind == "walker":
-            return info
-        info |= {
-            "y_position": y,
-            "y_velocity": velocity[:, 1],
-            "distance_from_origin": np.sqrt(x * x + y * y),
-        }
-        info |= {"forward_reward": forward, "reward_ctrl": -penalty}
+            return reward, forward, info
+        info |= {"y_position": y, "y_velocity": sideways, "forward_reward": forward}
+        info |= {"distance_from_origin": sqrt(x * x + y * y), "reward_ctrl": -penalty}
         if self.kind == "swimmer":
-            return info | {"reward_fwd": forward}
-        return info | {"reward_forward": forward, "reward_survive": self._bonus}
+            return reward, forward, info | {"reward_fwd": forward}
+        return reward, sqrt(forward * forward + sideways * sideways), info | {"reward_forward": forward}
 
     def observe(self) -> Array:
         seen = self.qpos[:, self.robot.hidden :]
-        qvel = np.clip(self.qvel, -VELOCITY_CLIP, VELOCITY_CLIP) if self.kind == "walker" else self.qvel
+        qvel = self.qvel
+        if self.kind == "walker":
+            qvel = np.minimum(np.maximum(qvel, -VELOCITY_CLIP), VELOCITY_CLIP)
         return np.concatenate([seen, qvel], axis=1)

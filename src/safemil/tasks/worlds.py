@@ -25,6 +25,15 @@ class Outcome(NamedTuple):
     info: dict[str, Array | Flags]  # absent for a world where NaN (or False)
 
 
+class Single(NamedTuple):
+    """What a step of one world gave."""
+
+    reward: float
+    cost: float
+    terminated: bool
+    info: dict[str, Any]  # likewise
+
+
 class Worlds(abc.ABC):
     """n independent worlds of one task. Rows that a call does not name are left as they are."""
 
@@ -51,6 +60,12 @@ class Worlds(abc.ABC):
     @abc.abstractmethod
     def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
         """Advance the named rows by their actions (n, A)."""
+
+    def step_one(self, action: npt.NDArray[np.floating]) -> "Single":
+        """Advance the only world by its action (A,): the numbers of `step`, sooner where overridden."""
+        reward, cost, terminated, info = self.step(action[None], np.zeros(1, np.int64))
+        items = {name: value.item() for name, value in info.items()}
+        return Single(reward.item(), cost.item(), terminated.item(), items)
 
     @abc.abstractmethod
     def observe(self) -> Array:
