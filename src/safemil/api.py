@@ -22,7 +22,7 @@ from safemil.algorithms import Algorithm, find
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.sampling import Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import InputError, unknown
+from safemil.errors import InputError, InputWarning, unknown
 from safemil.progress import Bar, bar
 from safemil.runs import Checkpoint, RunDirectory
 from safemil.settings import resolve
@@ -395,6 +395,7 @@ def _check_piles(
         warnings.warn(
             f"{len(shared)} episodes are in both piles (first: {nonpreferred.ids[shared[0][0]]}); "
             "a cost can't tell them apart: take them out of one.",
+            InputWarning,
             stacklevel=3,
         )
 

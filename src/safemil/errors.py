@@ -11,6 +11,10 @@ class InputError(ValueError):
     """
 
 
+class InputWarning(UserWarning):
+    """Something given can be used, but the user will want to know about it."""
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a wrong name, answered with the near ones.
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save
 
-from safemil.errors import InputError
+from safemil.errors import InputError, InputWarning
 from safemil.files import atomic_file
 from safemil.settings import to_toml
 
@@ -117,9 +117,10 @@ class RunDirectory:
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """The arrays, then the JSON that vouches for them: without it a checkpoint does not exist."""
         name = self.checkpoints / f"{checkpoint.step:09d}"
+        content = save(checkpoint.arrays)
         with atomic_file(name.with_suffix(".safetensors")) as file:
-            save_file(checkpoint.arrays, file)
-            digest = _sha256(file)
+            file.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
             file.write_text(json.dumps({"step": checkpoint.step, "sha256": digest}))
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
@@ -139,18 +140,14 @@ class RunDirectory:
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 warnings.warn(
                     f"checkpoint {card.with_suffix('')} is damaged ({error}); using the one before it.",
+                    InputWarning,
                     stacklevel=4,
                 )
 
 
 def _read_checkpoint(card: Path) -> Checkpoint:
     content = json.loads(card.read_text())
-    arrays = card.with_suffix(".safetensors")
-    if _sha256(arrays) != content["sha256"]:
+    arrays = card.with_suffix(".safetensors").read_bytes()
+    if hashlib.sha256(arrays).hexdigest() != content["sha256"]:
         raise ValueError("its content hash does not match")
-    return Checkpoint(int(content["step"]), load_file(arrays))
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return Checkpoint(int(content["step"]), load(arrays))

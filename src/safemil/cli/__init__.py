@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import tyro
 from rich.console import Console
 
-from safemil.errors import InputError, unknown
+from safemil.errors import InputError, InputWarning, unknown
 
 FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
@@ -23,7 +23,8 @@ NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (a check failed), 2 (bad input) or 130 (interrupted)."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: _tell(f"warning: {message}", "yellow")
+        warnings.simplefilter("always", InputWarning)
+        warnings.showwarning = _show_warning
         try:
             return _dispatch(list(sys.argv[1:] if argv is None else argv))
         except InputError as error:
@@ -33,6 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
     return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, InputWarning):  # what libraries warn of is not the user's to mend
+        _tell(f"warning: {message}", "yellow")
 
 
 def _tell(text: str, style: str) -> None:

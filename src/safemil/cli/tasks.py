@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 def list_tasks() -> None:
     """List the six safety tasks.
 
-    Example:
-        safemil tasks list
+    safemil tasks list
     """
     from rich.console import Console
     from rich.table import Column, Table
@@ -30,8 +29,7 @@ def list_tasks() -> None:
 def verify(files: tyro.conf.Positional[tuple[Path, ...]]) -> int:
     """Replay recordings of the original tasks; fails where ours differ beyond tolerance.
 
-    Example:
-        safemil tasks verify recordings/SafetyPointGoal1-v0.npz
+    safemil tasks verify recordings/SafetyPointGoal1-v0.npz
 
     Args:
         files: Recordings (.npz) with the keys that docs/tasks.md lists.
@@ -105,8 +103,7 @@ def render(
 ) -> None:
     """Draw a task, moved by smooth random actions, as a video or as a picture.
 
-    Example:
-        safemil tasks render SafetyPointGoal1-v0 --out goal.mp4
+    safemil tasks render SafetyPointGoal1-v0 --out goal.mp4
 
     Args:
         task: Name of the task.

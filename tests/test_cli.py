@@ -1,0 +1,167 @@
+"""The command line as a user meets it."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import safemil
+from safemil.cli import main
+
+SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
+SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, unlabeled, nonpreferred):
+    folder = tmp_path_factory.mktemp("cli")
+    safemil.save(folder / "incidents.parquet", nonpreferred)
+    safemil.save(folder / "logs.parquet", unlabeled)
+    assert main(train_command(folder, "--out", str(folder / "run"))) == 0
+    return folder
+
+
+def train_command(folder, *more):
+    piles = ["--nonpreferred", str(folder / "incidents.parquet"), "--unlabeled", str(folder / "logs.parquet")]
+    return ["train", "safemil", *piles, *SMALL, *more]
+
+
+def test_help_does_not_import_jax():
+    code = "import sys; from safemil.cli import main; main(['--help']); assert 'jax' not in sys.modules"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "safemil train safemil --nonpreferred" in output
+
+
+@pytest.mark.parametrize("command", ["train", "score", "algorithms", "data info", "data split", "tasks list"])
+def test_the_help_of_a_command_opens_with_an_example_that_names_it(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([*command.split(), "--help"])
+    assert f"safemil {command}" in capsys.readouterr().out.split("╭", 1)[0].replace("usage: safemil", "")
+
+
+def test_train_ends_with_the_path_it_wrote(folder, capsys):
+    assert main(train_command(folder, "--out", str(folder / "again"), "--preferred-share", "0.01")) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == str(folder / "again")
+    assert "with 99% probability" in printed
+    assert "warning: with 1.0% preferred" in printed
+
+
+def test_a_folder_of_piles_can_be_given_instead_of_two_files(folder, unlabeled, nonpreferred):
+    safemil.save(folder / "piles" / "unlabeled", unlabeled)
+    safemil.save(folder / "piles" / "nonpreferred", nonpreferred)
+    command = ["train", "safemil", str(folder / "piles"), *SMALL, "--out", str(folder / "from-piles")]
+    assert main(command) == 0
+    ours, theirs = (safemil.Run.load(folder / name).cost(unlabeled) for name in ("from-piles", "run"))
+    np.testing.assert_array_equal(np.concatenate(ours), np.concatenate(theirs))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("r.parquet", pyarrow.parquet.read_table), ("r.csv", pyarrow.csv.read_csv)]
+)
+def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, capsys, name, read):
+    assert (
+        main(["score", str(folder / "run"), str(folder / "logs.parquet"), "--out", str(folder / name)]) == 0
+    )
+    table = read(folder / name)
+    assert table.column_names == ["episode", "step", "cost"]
+    assert table.num_rows == unlabeled.steps
+    np.testing.assert_array_equal(table["step"], unlabeled.step_numbers)
+    expected = np.concatenate(safemil.Run.load(folder / "run").cost(unlabeled))
+    np.testing.assert_allclose(table["cost"], expected, rtol=1e-6)
+    printed = capsys.readouterr().out
+    assert "mean cost" in printed
+    assert printed.splitlines()[-1] == str(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["tran"], 'no command "tran"; did you mean "train"?'),
+        (["train", "safemill", "--out", "x"], 'no algorithm "safemill"; did you mean "safemil"?'),
+        (["train", "safemil", "--out", "x"], "which episodes? give --unlabeled"),
+        (["train", "safemil", "--out", "x", "--unlabeled", "nothing.parquet"], "nothing.parquet"),
+        (["train", "safemil", "--out", "x", "--set", "betta=1"], 'no setting "betta"; did you mean "beta"?'),
+        (["train", "safemil", "--out", "x", "--set", "beta=0"], "beta must be above 0, got 0.0"),
+        (["train", "safemil", "--out", "x", "--config", "nothing.toml"], "nothing.toml: No such file"),
+        (["score", "nothing", "nothing.parquet", "--out", "risk.parquet"], "nothing is not a run"),
+        (["score", "nothing", "nothing.parquet", "--out", "risk.pdf"], "written as .parquet or .csv"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(command, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert message in error.replace("\n", " ")
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_flag_is_refused_without_a_traceback(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "safemil", "--outt", "x"])
+    assert "--outt" in capsys.readouterr().err
+
+
+def test_a_folder_in_use_is_refused(folder, capsys):
+    assert main(train_command(folder, "--out", str(folder / "run"))) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
+    command = train_command(
+        folder, "--out", str(tmp_path / "run"), "--log-every", "20", "--checkpoint-seconds", "0"
+    )
+    assert main(command) == 0
+    (tmp_path / "run" / "checkpoints" / "000000040.safetensors").write_bytes(b"gone")
+    assert (
+        main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
+        == 0
+    )
+    assert "warning: checkpoint" in capsys.readouterr().err
+
+
+def test_a_damaged_manifest_is_an_error(folder, tmp_path, capsys):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps({"observation_size": 3}))
+    assert (
+        main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
+        == 2
+    )
+    assert "is damaged: 'action_size' is missing or wrong" in capsys.readouterr().err
+
+
+def start(folder, *command, wrapper=()):
+    command = [*wrapper, sys.executable, "-m", "safemil", *command]
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+    endless = ("--log-every", "10", "--set", "updates=10000000")
+    process = start(folder, *train_command(folder, "--out", "long", *endless))
+    while not (folder / "long" / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate()[1]
+    assert process.returncode == 130
+    assert "Go on with:" in error
+    assert error.strip().endswith("--resume")
+    assert safemil.Run.load(folder / "long").metrics
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_half_made_file(folder):
+    # Stands in for a full disk: the system refuses to write more than a kilobyte into a file.
+    wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 2; exec "$@"', "sh"]
+    process = start(folder, *train_command(folder, "--out", "full"), wrapper=wrapper)
+    error = process.communicate()[1]
+    assert process.returncode == 2
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    assert list((folder / "full" / "checkpoints").iterdir()) == []
