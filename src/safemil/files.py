@@ -27,6 +27,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = os.fspath(path)  # a write to a full disk does not say which file it was
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
