@@ -2,8 +2,9 @@
 
     python -m venv .venv-behaviour
     .venv-behaviour/bin/pip install -r requirements-behaviour.txt
-    PYTHONPATH=src .venv-behaviour/bin/python tools/train_behaviour.py train SafetyPointGoal1-v0 --work behaviour
-    PYTHONPATH=src .venv-behaviour/bin/python tools/train_behaviour.py export SafetyPointGoal1-v0 --work behaviour
+    export PYTHONPATH=src
+    .venv-behaviour/bin/python tools/train_behaviour.py train SafetyPointCircle2-v0 --work behaviour
+    .venv-behaviour/bin/python tools/train_behaviour.py export SafetyPointCircle2-v0 --work behaviour
 
 One run of PPO gives a whole family, from cautious to reckless. The policy sees one input more than the task
 shows, drawn anew for each episode:
@@ -11,9 +12,13 @@ shows, drawn anew for each episode:
 - in the velocity tasks a target speed: it earns the task's speed and is fined for each m/s above the target;
 - in the point tasks the price of a unit of cost, subtracted from the reward.
 
-`export` fixes that input, and the normalisation of observations, into the first layer, one plain network for
-each setting and each age of the run, measures it over 50 episodes and writes weights and card into the package.
-`train` writes all it needs to go on, every few updates, and goes on from there when called again.
+In Goal1 and Button1, PPO learns to reach goals within a million steps, but in three million hardly to avoid
+what is in the way, at any price. There `search` finds the seven numbers of a driver (safemil.behaviour.field)
+for each of several prices, by the cross-entropy method.
+
+`export` fixes the extra input, and the normalisation of observations, into the first layer, one plain network
+for each setting and each age of the run, adds the drivers, measures all over 50 episodes and writes weights
+and cards into the package. `train` keeps all it needs, every few updates, and goes on when called again.
 """
 
 import argparse
@@ -21,7 +26,8 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +39,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from safemil.behaviour.field import LIDARS, NUMBERS, drive
 from safemil.behaviour.policy import SHIPPED, load_policy
 from safemil.behaviour.rollouts import roll_out
 from safemil.tasks import make_vec
@@ -42,8 +49,7 @@ SIGNALS = {
     "price": "the task's reward minus {:g} per unit of cost",
     "speed": "the task's reward, and {1:g} less per m/s above {0:g} m/s",
 }
-REACH = 3.0  # m, of the lidar
-MARGIN = 0.2  # m, around costly things
+DRIVER_NOISE = 0.2  # deviation of a driver's actions in the episodes that have noise
 SENSORS = 12  # leading entries of the point robot's observation
 
 
@@ -66,10 +72,6 @@ class Recipe:
     epochs: int = 6
     rate: float = 1e-3  # at first; falls to a tenth
     deviation: float = 1.0  # of the actions, at first
-    skew: float = 1.0  # settings are drawn as uniform numbers to this power
-    near: dict[int, float] = field(
-        default_factory=dict
-    )  # m, where a thing becomes costly, by its lidar's first entry
     fine: float = 2.0  # per m/s above the target speed
     effort: float = 0.0  # given back per squared action: how much of the task's penalty is left out
     ramp: float = 0.25  # share of the run in which prices rise from 0 to their full height
@@ -78,85 +80,57 @@ class Recipe:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-NAVIGATION = (0.0, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.16, 0.2)
+PRICES = (0.0, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.16, 0.2)
+NAVIGATION = Recipe("price", 0.0, 0.25, PRICES, 3_000_000, repeat=2, horizon=500, gamma=0.985)
+RUNNING = Recipe("speed", 1.2, 3.6, (), 2_400_000, envs=32, batch=512, epochs=10, rate=6e-4, deviation=0.6)
 RECIPES = {
-    "SafetyPointGoal1-v0": Recipe(
-        "price",
-        0.0,
-        0.4,
-        NAVIGATION,
-        6_000_000,
-        ((500_000, (0.0, 0.2)), (1_500_000, (0.0, 0.2))),
-        repeat=2,
-        horizon=500,
-        gamma=0.985,
-        skew=2.0,
-        ramp=0.15,
-        near={28: 0.2},
+    "SafetyPointGoal1-v0": replace(
+        NAVIGATION, settings=(0.0, 0.2), steps=6_000_000, young=((500_000, (0.0,)), (1_500_000, (0.0, 0.2)))
     ),
-    "SafetyPointCircle2-v0": Recipe(
-        "price",
-        0.0,
-        0.25,
-        NAVIGATION,
-        3_000_000,
-        ((300_000, (0.0, 0.2)), (1_000_000, (0.0, 0.2))),
-        repeat=2,
-        horizon=500,
-        gamma=0.985,
+    "SafetyPointCircle2-v0": replace(
+        NAVIGATION, young=((300_000, (0.0, 0.2)), (1_000_000, (0.0, 0.2)))
+    ),
+    "SafetyPointButton1-v0": replace(
+        NAVIGATION, settings=(0.0, 0.2), steps=1_600_000,
+        young=((300_000, (0.0, 0.2)), (800_000, (0.0, 0.2))), rate=5e-4, ramp=0.0,
+        start="SafetyPointGoal1-v0",
     ),
     "SafetySwimmerVelocity-v1": Recipe(
-        "speed",
-        0.08,
-        0.4,
-        (0.1, 0.13, 0.16, 0.19, 0.21, 0.23, 0.25, 0.28, 0.31, 0.35),
-        3_000_000,
-        ((500_000, (0.15, 0.35)), (1_500_000, (0.15, 0.35))),
-        repeat=4,
-        gamma=0.999,
-        rate=5e-4,
+        "speed", 0.08, 0.4, (0.1, 0.13, 0.16, 0.19, 0.21, 0.23, 0.25, 0.28, 0.31, 0.35), 3_000_000,
+        young=((500_000, (0.15, 0.35)), (1_500_000, (0.15, 0.35))), repeat=4, gamma=0.999, rate=5e-4,
     ),
-    "SafetyWalker2dVelocity-v1": Recipe(
-        "speed",
-        1.2,
-        3.6,
-        (1.4, 1.7, 1.9, 2.1, 2.25, 2.4, 2.6, 2.8, 3.0, 3.3),
-        2_400_000,
-        ((800_000, (1.8, 3.0)), (1_600_000, (1.8, 3.0))),
-        envs=32,
-        batch=512,
-        epochs=10,
-        rate=6e-4,
-        deviation=0.6,
+    "SafetyWalker2dVelocity-v1": replace(
+        RUNNING, settings=(1.4, 1.7, 1.9, 2.1, 2.25, 2.4, 2.6, 2.8, 3.0, 3.3),
+        young=((800_000, (1.8, 3.0)), (1_600_000, (1.8, 3.0))),
     ),
-    "SafetyPointButton1-v0": Recipe(
-        "price",
-        0.0,
-        0.25,
-        NAVIGATION,
-        1_600_000,
-        ((300_000, (0.0, 0.2)), (800_000, (0.0, 0.2))),
-        repeat=2,
-        horizon=500,
-        gamma=0.985,
-        rate=5e-4,
-        start="SafetyPointGoal1-v0",
-        ramp=0.0,
+    "SafetyAntVelocity-v1": replace(
+        RUNNING, settings=(1.4, 1.8, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.5), steps=2_000_000,
+        young=((700_000, (2.0, 3.2)), (1_300_000, (2.0, 3.2))), deviation=0.4, effort=0.4,
     ),
-    "SafetyAntVelocity-v1": Recipe(
-        "speed",
-        1.2,
-        3.6,
-        (1.4, 1.8, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.5),
-        2_000_000,
-        ((700_000, (2.0, 3.2)), (1_300_000, (2.0, 3.2))),
-        envs=32,
-        batch=512,
-        epochs=10,
-        rate=6e-4,
-        deviation=0.4,
-        effort=0.4,
-    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a task's drivers are searched."""
+
+    prices: Sequence[float]  # of a unit of cost, each searched from where the one before ended
+    generations: int = 10  # per price
+    candidates: int = 16
+    best: int = 4  # of them that the next ones are drawn around
+    episodes: int = 12  # of each candidate
+    steps: int = 500  # of each episode
+    noise: float = 0.1  # added to the actions
+    reckless: int = 2  # drivers shipped that take no care at all
+
+
+# What the seven numbers (safemil.behaviour.field.NUMBERS) lie between, and where a search begins.
+LEAST = np.array([0.0, 0.0, 0.3, 0.5, 0.3, 0.3, 0.0])
+MOST = np.array([4.0, 0.3, 1.5, 3.0, 2.5, 1.6, 1.0])
+FIRST = np.array([1.0, 0.1, 0.8, 1.3, 1.0, 1.5, 0.2])
+SEARCHES = {
+    "SafetyPointGoal1-v0": Search((0.05, 0.1, 0.2, 0.4)),
+    "SafetyPointButton1-v0": Search((0.05, 0.1, 0.2, 0.4)),
 }
 
 
@@ -177,8 +151,7 @@ class Conditioned(VecEnv):
         self.finished: list[tuple[float, ...]] = []
 
     def _draw(self, n: int) -> np.ndarray:
-        share = self.generator.uniform(0.0, 1.0, n) ** self.recipe.skew
-        return self.recipe.low + (self.recipe.high - self.recipe.low) * share
+        return self.generator.uniform(self.recipe.low, self.recipe.high, n)
 
     def _seen(self, observations: np.ndarray) -> np.ndarray:
         return np.concatenate([observations, self.setting[:, None]], axis=1).astype(np.float32)
@@ -199,7 +172,7 @@ class Conditioned(VecEnv):
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for _ in range(self.recipe.repeat):
             observations, reward, terminated, truncated, info = self.envs.step(self.actions)
-            earned += np.where(done, 0.0, self._signal(info.get("final_obs", observations), reward, info))
+            earned += np.where(done, 0.0, self._signal(reward, info))
             self.totals += np.stack([reward, info["cost"], np.ones(self.num_envs)], axis=1)
             for row in np.flatnonzero(terminated | truncated):
                 last = np.append(info["final_obs"][row], self.setting[row]).astype(np.float32)
@@ -211,20 +184,12 @@ class Conditioned(VecEnv):
                 self.totals[row], self.setting[row], done[row] = 0.0, self._draw(1)[0], True
         return self._seen(observations), earned, done, infos
 
-    def _signal(self, seen: np.ndarray, reward: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+    def _signal(self, reward: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         if self.recipe.signal == "price":
-            return reward - self.scale * self.setting * np.maximum(info["cost"], self._nearness(seen))
+            return reward - self.scale * self.setting * info["cost"]
         speed = np.hypot(info["x_velocity"], info["y_velocity"]) if self._planar(info) else info["x_velocity"]
         effort = self.recipe.effort * np.square(self.actions).sum(axis=1)
         return reward + effort - self.recipe.fine * np.maximum(0.0, speed - self.setting)
-
-    def _nearness(self, seen: np.ndarray) -> np.ndarray:
-        """From 0 at some distance of a costly thing to 1 where it costs: a bare step is hard to learn from."""
-        found = np.zeros(len(seen))
-        for first, border in self.recipe.near.items():
-            distance = REACH * (1.0 - seen[:, first : first + 16].max(axis=1))
-            found = np.maximum(found, np.clip((border + MARGIN - distance) / MARGIN, 0.0, 1.0))
-        return found
 
     def _planar(self, info: dict[str, Any]) -> bool:
         return "reward_survive" in info  # the ant's speed is limited in all directions
@@ -275,10 +240,7 @@ class Keeper(BaseCallback):
         done = np.array(envs.finished[-20000:]).reshape(-1, 4)
         envs.finished.clear()
         parts = []
-        edges = (
-            self.recipe.low + (self.recipe.high - self.recipe.low) * np.linspace(0, 1, 5) ** self.recipe.skew
-        )
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(np.linspace(self.recipe.low, self.recipe.high, 5)):
             rows = done[(done[:, 0] >= low) & (done[:, 0] < high)]
             if len(rows):
                 parts.append("{:.1f}/{:.1f}/{:.0f}".format(*rows[:, 1:].mean(axis=0)))
@@ -349,7 +311,7 @@ def begin_from(model: PPO, env: VecNormalize, folder: Path) -> None:
         _, observed, env.ret_rms = pickle.load(file)
     new = model.policy.state_dict()
     size = new["mlp_extractor.policy_net.0.weight"].shape[1]
-    # Goal1 sees goal, hazards, vase; Button1 sees buttons, goal, hazards, gremlins. The setting is last in both.
+    # Goal1 sees goal, hazards, vase; Button1 sees buttons, goal, hazards, gremlins; both the setting, last.
     here = [*range(SENSORS), *range(SENSORS + 16, SENSORS + 48), size - 1]
     there = [*range(SENSORS), *range(SENSORS, SENSORS + 32), -1]
     for name, value in old.items():
@@ -370,43 +332,108 @@ def write_run(model: PPO, env: VecNormalize, path: Path) -> None:
     state = {name: value.double().numpy() for name, value in model.policy.state_dict().items()}
     scale = np.sqrt(env.obs_rms.var + env.epsilon)
     first, bias = state["mlp_extractor.policy_net.0.weight"], state["mlp_extractor.policy_net.0.bias"]
+    second, third = "mlp_extractor.policy_net.2", "action_net"
     arrays = {
         "weight0": (first / scale).T, "bias0": bias - first @ (env.obs_rms.mean / scale),
-        "weight1": state["mlp_extractor.policy_net.2.weight"].T, "bias1": state["mlp_extractor.policy_net.2.bias"],
-        "weight2": state["action_net.weight"].T, "bias2": state["action_net.bias"],
+        "weight1": state[f"{second}.weight"].T, "bias1": state[f"{second}.bias"],
+        "weight2": state[f"{third}.weight"].T, "bias2": state[f"{third}.bias"],
         "deviation": np.exp(state["log_std"]),
     }  # fmt: skip
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
 
 
-def export(task: str, work: Path, seeds: Sequence[int]) -> None:
-    """Write every shipped setting of the runs as a plain network with its card, measured over 50 episodes."""
-    recipe, out = RECIPES[task], SHIPPED / task
+def search(task: str, work: Path, seed: int) -> None:
+    """Find drivers for each price by the cross-entropy method."""
+    plan, folder, generator = SEARCHES[task], work / task / str(seed), np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    envs = make_vec(task, plan.candidates * plan.episodes, autoreset_mode="Disabled", threads=1)
+    mean, found = FIRST, {}
+    for price in plan.prices:
+        spread = (MOST - LEAST) * (0.15 if found else 0.25)
+        for generation in range(plan.generations):
+            tried = mean + spread * generator.standard_normal((plan.candidates, len(mean)))
+            tried = np.clip(tried, LEAST, MOST)
+            tried[0] = mean
+            returns, costs = drive_all(task, plan, envs, tried, generator)
+            best = np.argsort(price * costs - returns)[: plan.best]
+            mean = 0.5 * mean + 0.5 * tried[best].mean(axis=0)
+            spread = np.maximum(0.6 * spread + 0.4 * tried[best].std(axis=0), 0.02 * (MOST - LEAST))
+            line = f"price {price:g}, generation {generation}: return {returns[best].mean():.1f}, cost "
+            print(f"{line}{costs[best].mean():.1f} in {plan.steps} steps, {mean.round(2)}", flush=True)
+        found[f"{price:g}"] = mean.tolist()
+        (folder / "drivers.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+def drive_all(
+    task: str, plan: Search, envs: Any, tried: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean return and cost of each candidate, all in the same worlds."""
+    numbers = np.repeat(tried, plan.episodes, axis=0)
+    seeds = np.tile(generator.integers(0, 2**31, plan.episodes), plan.candidates)
+    seen, _ = envs.reset(seed=[int(each) for each in seeds])
+    totals = np.zeros((2, len(numbers)))
+    for _ in range(plan.steps):
+        actions = drive(LIDARS[task], numbers, seen)
+        actions = np.clip(actions + plan.noise * generator.standard_normal(actions.shape), -1.0, 1.0)
+        seen, reward, _, _, info = envs.step(actions)
+        totals += np.stack([reward, info["cost"]])
+    returns, costs = totals.reshape(2, plan.candidates, plan.episodes).mean(axis=2)
+    return returns, costs
+
+
+def export(task: str, work: Path) -> None:
+    """Write every policy that ships with its card, measured over 50 episodes."""
+    out = SHIPPED / task
     out.mkdir(parents=True, exist_ok=True)
     for old in out.iterdir():
         old.unlink()
-    for seed in seeds:
-        ages = [(f"age-{steps}", steps, settings) for steps, settings in recipe.young]
-        for file, steps, settings in [*ages, ("final", recipe.steps, recipe.settings)]:
-            path = work / task / str(seed) / f"{file}.safetensors"
-            for setting in settings if path.exists() else ():
-                name = f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}"
-                arrays = at_setting(load_file(path), setting)
-                save_file(
-                    {each: array.astype(np.float32) for each, array in arrays.items()},
-                    out / f"{name}.safetensors",
-                )
-                card = {
-                    "task": task,
-                    "signal": SIGNALS[recipe.signal].format(setting, recipe.fine),
-                    "steps": steps,
-                    "seed": seed,
-                }
-                card |= {
-                    "recipe": asdict(recipe),
-                    "trained_with": f"stable-baselines3 {stable_baselines3.__version__}",
-                }
-                write_card(out / f"{name}.safetensors", card)
+    for folder in sorted((work / task).iterdir()):
+        export_networks(task, folder, int(folder.name), out)
+        if task in SEARCHES:
+            export_drivers(task, folder, int(folder.name), out)
+
+
+def export_networks(task: str, folder: Path, seed: int, out: Path) -> None:
+    recipe = RECIPES[task]
+    ages = [(f"age-{steps}", steps, settings) for steps, settings in recipe.young]
+    for file, steps, settings in [*ages, ("final", recipe.steps, recipe.settings)]:
+        run = folder / f"{file}.safetensors"
+        for setting in settings if run.exists() else ():
+            arrays = at_setting(load_file(run), setting)
+            signal = SIGNALS[recipe.signal].format(setting, recipe.fine)
+            card = {"task": task, "signal": signal, "method": "PPO", "steps": steps, "seed": seed}
+            card |= {"stable_baselines3": stable_baselines3.__version__, "recipe": asdict(recipe)}
+            write_policy(out / f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}", arrays, card)
+
+
+def export_drivers(task: str, folder: Path, seed: int, out: Path) -> None:
+    """A driver for each price, some in between, and some that take no care."""
+    plan, found = SEARCHES[task], json.loads((folder / "drivers.json").read_text())
+    numbers = {float(price): np.array(values) for price, values in found.items()}
+    between = {(a + b) / 2: (numbers[a] + numbers[b]) / 2 for a, b in pairwise(numbers)}
+    careless = {-1.0 - i: np.append(0.0, numbers[plan.prices[i]][1:]) for i in range(plan.reckless)}
+    steps = plan.generations * plan.candidates * plan.episodes * plan.steps
+    for price, values in {**numbers, **between, **careless}.items():
+        careful = price >= 0
+        signal = SIGNALS["price"].format(price) if careful else "the task's reward, care set to 0 afterwards"
+        name = f"driver-{price:.3f}" if careful else f"driver-careless{-price:.0f}"
+        card = {
+            "task": task,
+            "signal": signal,
+            "method": "cross-entropy search",
+            "steps": steps,
+            "seed": seed,
+        }
+        card |= {"numbers": dict(zip(NUMBERS, values.round(4).tolist(), strict=True)), "search": asdict(plan)}
+        write_policy(
+            out / f"{name}-seed{seed}", {"numbers": values, "deviation": np.full(2, DRIVER_NOISE)}, card
+        )
+
+
+def write_policy(path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any]) -> None:
+    path = path.with_name(path.name + ".safetensors")
+    save_file({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, path)
+    write_card(path, card)
 
 
 def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.ndarray]:
@@ -420,27 +447,25 @@ def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.nd
 
 def write_card(path: Path, card: dict[str, Any]) -> None:
     """What the policy was trained for, and what it does: half of the episodes with noise, half without."""
-    path.with_suffix(".json").write_text("{}")
+    path.with_suffix(".json").write_text(json.dumps(card))
     noise = np.arange(EPISODES) % 2.0
-    policy = load_policy(path)
-    seen = roll_out(card["task"], policy, list(range(EPISODES)), noise, np.random.default_rng(0))
+    seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
     means = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
     card["episodes"] = EPISODES
     card |= {name: round(float(values.mean()), 2) for name, values in means.items()}
     path.with_suffix(".json").write_text(json.dumps(card, indent=2) + "\n")
-    halves = [
-        f"{seen.returns[noise == n].mean():8.1f} {seen.total_costs[noise == n].mean():6.1f}" for n in (0, 1)
-    ]
-    print(
-        path.stem, f"return {card['return']} cost {card['cost']} length {card['length']}", *halves, flush=True
+    line = (
+        f"{path.stem:40} return {card['return']:8.1f}  cost {card['cost']:6.1f}  length {card['length']:6.1f}"
     )
+    parts = [f"{values[noise == 0].mean():.1f} {values[noise == 1].mean():.1f}" for values in means.values()]
+    print(line, " without noise, with:", ", ".join(parts), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["train", "export"])
+    parser.add_argument("command", choices=["train", "search", "export"])
     parser.add_argument("task", choices=RECIPES)
     parser.add_argument("--work", type=Path, required=True, help="folder for what training keeps")
     parser.add_argument("--seed", type=int, default=0)
@@ -448,8 +473,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         train(given.task, given.work, given.seed, given.seconds)
+    elif given.command == "search":
+        search(given.task, given.work, given.seed)
     else:
-        export(given.task, given.work, sorted(int(each.name) for each in (given.work / given.task).iterdir()))
+        export(given.task, given.work)
 
 
 if __name__ == "__main__":
