@@ -1,4 +1,4 @@
-"""`safemil data`: look at episodes, convert them, and split them as the paper does."""
+"""`safemil data`: make or fetch episodes, look at them, convert them, and split them as the paper does."""
 
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -14,10 +14,12 @@ if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` needn't 
     from safemil.data.describing import Description, Spread
 
 MOST_SUSPICIONS = 20  # printed; --json gives all
+SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
 
 Names = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 Numbers = Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="NUMBER ...", help_behavior_hint="")]
+PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,76 @@ ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
 READING = Reading()
 
 
-def info(path: tyro.conf.Positional[Path], reading: ReadingFlags = READING, json: bool = False) -> None:
+def make(
+    name: tyro.conf.Positional[str],
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
+    seed: int = 0,
+    out: PathFlag = None,
+    format: Literal["store", "dsrl"] = "store",
+    overwrite: bool = False,
+) -> None:
+    """Make annotated episodes of a task with the behaviour policies that come with this package.
+
+    safemil data make SafetyPointGoal1-v0 --out data/goal1
+
+    Args:
+        name: a task (`safemil tasks list`)
+        episodes: how many (default: 800)
+        seed: chooses the episodes; the same seed makes the same data
+        out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
+        format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it
+        overwrite: replace what is there
+    """
+    _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+
+
+def _default_out(name: str, format: str) -> Path:
+    return Path("data") / (name if format == "store" else f"{name}.hdf5")
+
+
+def _make_task(
+    task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
+) -> None:
+    from safemil.behaviour.making import EPISODES, make
+    from safemil.behaviour.plotting import scatter
+    from safemil.data import save
+    from safemil.files import require_free
+
+    beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
+    for path in [out] if format == "store" else [out, beside]:
+        require_free(path, overwrite=overwrite)
+    count = EPISODES if episodes is None else episodes
+    trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
+    if format == "store":
+        save(out, trajectories, annotations, format="store", manifest=manifest, overwrite=overwrite)
+        scatter(out / SCATTER, trajectories, annotations, task=task)
+    else:
+        save(out, trajectories, annotations, format="hdf5", overwrite=overwrite)
+        beside.write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
+    print(out)
+
+
+def fetch(task: tyro.conf.Positional[str], out: PathFlag = None) -> None:
+    """Download the DSRL file of a task, or go on with a download that broke.
+
+    safemil data fetch SafetyPointGoal1-v0
+
+    Args:
+        task: a task (`safemil tasks list`)
+        out: file to write (default: DSRL's name in $DSRL_DATASET_DIR, else in ~/.dsrl/datasets)
+    """
+    from safemil.behaviour.fetching import fetch
+
+    print(fetch(task, out, progress=True))
+
+
+def info(
+    path: tyro.conf.Positional[Path],
+    reading: ReadingFlags = READING,
+    json: bool = False,
+    plot: PathFlag = None,
+) -> None:
     """Say what is in a file of episodes, and what looks wrong in it.
 
     safemil data info logs.parquet
@@ -66,6 +137,7 @@ def info(path: tyro.conf.Positional[Path], reading: ReadingFlags = READING, json
     Args:
         path: file or store of episodes
         json: print all of it as JSON
+        plot: draw return against cost, as PNG and SVG with this name
     """
     from safemil.data.describing import describe
     from safemil.data.formats import read
@@ -77,6 +149,17 @@ def info(path: tyro.conf.Positional[Path], reading: ReadingFlags = READING, json
         print(dumps(description.as_dict(), indent=2))
     else:
         _print_description(path, description)
+    drawn = [path / f"{SCATTER}.png"]
+    if plot is not None:
+        from safemil.behaviour.plotting import scatter
+
+        drawn = scatter(
+            plot, contents.trajectories, contents.annotations(), task=contents.manifest.get("task")
+        )
+    if not json:
+        for each in drawn:
+            if each.is_file():
+                print(each)
 
 
 def split(
@@ -87,7 +170,7 @@ def split(
     preferred_share: float = 0.5,
     return_rule: Literal["midrange", "median"] = "midrange",
     seed: int = 0,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None,
+    out: PathFlag = None,
     overwrite: bool = False,
 ) -> None:
     """Split annotated episodes into the paper's two piles, without rewards and costs.
@@ -210,4 +293,4 @@ def _column_table(description: "Description") -> "Table":
     return table
 
 
-COMMANDS = {"info": info, "split": split, "convert": convert}
+COMMANDS = {"make": make, "fetch": fetch, "info": info, "split": split, "convert": convert}
