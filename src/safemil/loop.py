@@ -29,7 +29,13 @@ def seed_keys(seeds: Sequence[int]) -> tuple[Array, Array]:
 def init(algorithm: Algorithm, config: Any, data: Dataset, seeds: Sequence[int]) -> State:
     """The state before the first update."""
     keys, _ = seed_keys(seeds)
-    return jax.jit(jax.vmap(lambda key: algorithm.init(config, data, key)))(keys)
+    return _init(algorithm, config, data, keys)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "config"))
+def _init(algorithm: Algorithm, config: Any, data: Dataset, keys: Array) -> State:
+    # The data are an argument: as constants the compiler would work through them, which takes minutes.
+    return jax.vmap(lambda key: algorithm.init(config, data, key))(keys)
 
 
 def fit(

@@ -62,6 +62,18 @@ class CostNet(eqx.Module):
         return jax.nn.sigmoid(self.mlp(jnp.concatenate([observations, actions], axis=-1))[..., 0])
 
 
+class Score(eqx.Module):
+    """A real number for each row of its inputs, laid side by side: a logit or a value."""
+
+    mlp: MLP
+
+    def __init__(self, inputs: int, hidden: Sequence[int], *, key: Array):
+        self.mlp = MLP([inputs, *hidden, 1], jax.nn.elu, key=key)
+
+    def __call__(self, *inputs: Float[Array, "*batch _"]) -> Float[Array, "*batch"]:
+        return self.mlp(jnp.concatenate(inputs, axis=-1))[..., 0]
+
+
 class Policy(eqx.Module):
     """π(a | s): a mixture of Gaussians squashed by tanh into [-1, 1]."""
 

@@ -9,7 +9,16 @@ from typing import Any, Protocol, cast
 
 from jaxtyping import Array, Float
 
-from safemil.algorithms import bc, safemil
+from safemil.algorithms import (
+    bc,
+    bc_preferred,
+    bc_true_cost,
+    coptidice,
+    dwbc_nu,
+    safedice,
+    safemil,
+    trex_wbc,
+)
 from safemil.data.sampling import Dataset
 from safemil.errors import unknown
 
@@ -35,6 +44,12 @@ class Algorithm(Protocol):
 ALGORITHMS: dict[str, Algorithm] = {
     "safemil": cast(Algorithm, safemil),
     "bc": cast(Algorithm, bc),
+    "dwbc-nu": cast(Algorithm, dwbc_nu),
+    "trex-wbc": cast(Algorithm, trex_wbc),
+    "safedice": cast(Algorithm, safedice),
+    "coptidice": cast(Algorithm, coptidice),
+    "bc-preferred": cast(Algorithm, bc_preferred),
+    "bc-true-cost": cast(Algorithm, bc_true_cost),
 }
 
 

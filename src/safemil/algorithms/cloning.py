@@ -1,5 +1,6 @@
 """What the methods share: the behaviour-cloning loss L_π and the optimiser of Appendix E."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
 import jax
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.networks import Policy
+from safemil.data.sampling import Transitions
+from safemil.networks import Policy, Score
 
 Loss = Literal["nll", "mse"]
 N = TypeVar("N")
@@ -32,6 +34,13 @@ class Optimiser(NamedTuple):
         updates, state = self.transformation().update(grads, state, net)
         return optax.apply_updates(net, updates), state
 
+    def descend(
+        self, loss: Callable[[N], Float[Array, ""]], net: N, state: optax.OptState
+    ) -> tuple[N, optax.OptState, Float[Array, ""]]:
+        """A step down `loss`, and its value before the step."""
+        value, grads = jax.value_and_grad(loss)(net)
+        return *self.step(net, grads, state), value
+
 
 def bc_losses(
     policy: Policy, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"], loss: Loss
@@ -49,3 +58,24 @@ def weighted_mean(values: Float[Array, "*batch"], weights: Float[Array, "*batch"
     """
     total = jnp.maximum(weights.sum(), TINY)
     return (weights * values).sum() / jax.lax.stop_gradient(total)
+
+
+def weighted_bc_loss(
+    policy: Policy,
+    observations: Float[Array, "*batch S"],
+    actions: Float[Array, "*batch A"],
+    weights: Float[Array, "*batch"],
+    loss: Loss,
+) -> Float[Array, ""]:
+    """E[w L_π(s, a)] / E[w]; the weights are taken as given."""
+    losses = bc_losses(policy, observations, actions, loss)
+    return weighted_mean(losses, jax.lax.stop_gradient(weights))
+
+
+def residuals(
+    value: Score, transitions: Transitions, rewards: Float[Array, " batch"], gamma: float
+) -> Float[Array, " batch"]:
+    """r + γ ν(s′) − ν(s), where nothing follows the end of an episode that its task ended."""
+    both = jnp.stack([transitions.observations, transitions.next_observations])  # one matrix product for both
+    now, after = value(both)
+    return rewards + gamma * transitions.continues * after - now

@@ -11,6 +11,7 @@ while the policy goes on. `weighting="cost-to-go"` is ours.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -38,6 +39,7 @@ NEEDS = frozenset({"nonpreferred"})
 COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
 
+Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
 Weighting = Literal["segment", "episode", "threshold", "transition", "cost-to-go"]
 
 
@@ -125,7 +127,7 @@ def _check_length(config: Config, data: Dataset) -> None:
             )
 
 
-def segment_costs(cost: CostNet, segments: Segments, gamma: float) -> Float[Array, " segments"]:
+def segment_costs(cost: Cost, segments: Segments, gamma: float) -> Float[Array, " segments"]:
     """Σₜ γᵗ ĉ(sₜ, aₜ), the cumulative cost of each segment."""
     discounts = gamma ** jnp.arange(segments.mask.shape[1])[None, :]  # (1, H)
     return (discounts * segments.mask * cost(segments.observations, segments.actions)).sum(axis=1)
@@ -141,9 +143,7 @@ def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) 
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
 
 
-def segment_weights(
-    cost: CostNet, segments: Segments, gamma: float, beta: float
-) -> Float[Array, "segments H"]:
+def segment_weights(cost: Cost, segments: Segments, gamma: float, beta: float) -> Float[Array, "segments H"]:
     """Eq. (13) for the segments of a batch: w(τ) = exp(−Σₜ γᵗ ĉ / β).
 
     The softmax divides by the sum over the batch, so that a large cost of long segments can't underflow.
@@ -152,7 +152,7 @@ def segment_weights(
     return weights[:, None] * segments.mask
 
 
-def transition_weights(cost: CostNet, segments: Segments) -> Float[Array, "segments H"]:
+def transition_weights(cost: Cost, segments: Segments) -> Float[Array, "segments H"]:
     """Eq. (14): 1 − ĉ(s, a)."""
     return (1 - cost(segments.observations, segments.actions)) * segments.mask
 
@@ -166,7 +166,7 @@ def step_weights(config: Config, state: State, segments: Segments) -> Float[Arra
     return state.weights[segments.rows] * segments.mask
 
 
-def pile_weights(config: Config, cost: CostNet, pile: Pile) -> Float[Array, " steps"]:
+def pile_weights(config: Config, cost: Cost, pile: Pile) -> Float[Array, " steps"]:
     """The weight of every unlabeled step under the schemes that look at whole episodes."""
     to_go = discounted_to_go(costs_of_pile(cost, pile), pile, config.gamma)  # (steps,)
     if config.weighting == "cost-to-go":
@@ -180,7 +180,7 @@ def pile_weights(config: Config, cost: CostNet, pile: Pile) -> Float[Array, " st
     return jnp.repeat(weights, pile.lengths, total_repeat_length=len(to_go))
 
 
-def costs_of_pile(cost: CostNet, pile: Pile) -> Float[Array, " steps"]:
+def costs_of_pile(cost: Cost, pile: Pile) -> Float[Array, " steps"]:
     """ĉ of every step, a block of steps at a time."""
     pairs = pile.observations, pile.actions
     return jax.lax.map(lambda pair: cost(*pair), pairs, batch_size=ROWS_AT_ONCE)

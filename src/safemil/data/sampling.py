@@ -163,6 +163,53 @@ def _below(bits: Array, bound: Array | int) -> Int[Array, "..."]:
     return (bits % jnp.asarray(bound, jnp.uint32)).astype(jnp.int32)
 
 
+def sample_steps_of(
+    pile: Pile, chosen: Bool[Array, " episodes"], count: int, key: Array
+) -> Int[Array, " count"]:
+    """Rows of `count` steps of the chosen episodes, each of their steps equally likely."""
+    ends = jnp.cumsum(jnp.where(chosen, pile.lengths, 0))  # (episodes,) in the chosen steps, laid end to end
+    place = jax.random.randint(key, (count,), 0, ends[-1])
+    episode = jnp.searchsorted(ends, place, side="right")
+    return pile.starts[episode] + place - (ends[episode] - pile.lengths[episode])
+
+
+class Transitions(NamedTuple):
+    """Steps and what followed them."""
+
+    observations: Float[Array, "count S"]
+    actions: Float[Array, "count A"]
+    next_observations: Float[Array, "count S"]
+    continues: Float[Array, " count"]  # 0 where the task ended the episode with this step
+    known: Float[Array, " count"]  # 0 where the log does not say what followed
+
+
+def transitions_at(pile: Pile, rows: Int[Array, " count"]) -> Transitions:
+    """The steps at `rows`; the last one of an episode is followed by its final observation, if it has one."""
+    episode = jnp.searchsorted(pile.starts, rows, side="right") - 1
+    last = rows == pile.starts[episode] + pile.lengths[episode] - 1
+    after = pile.observations[jnp.minimum(rows + 1, len(pile.observations) - 1)]
+    ended = last & pile.terminated[episode]
+    return Transitions(
+        observations=pile.observations[rows],
+        actions=pile.actions[rows],
+        next_observations=jnp.where(last[:, None], pile.final_observations[episode], after),
+        continues=1.0 - ended,
+        known=(~last | ended | pile.has_final[episode]).astype(jnp.float32),
+    )
+
+
+def sample_initial(pile: Pile, count: int, key: Array) -> Float[Array, "count S"]:
+    """First observations of `count` episodes."""
+    episode = jax.random.randint(key, (count,), 0, len(pile.starts))
+    return pile.observations[pile.starts[episode]]
+
+
+def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " episodes"]:
+    """The sum of the values over each episode."""
+    episode = jnp.repeat(jnp.arange(len(pile.lengths)), pile.lengths, total_repeat_length=len(values))
+    return jax.ops.segment_sum(values, episode, num_segments=len(pile.lengths))
+
+
 def discounted_to_go(values: Float[Array, " steps"], pile: Pile, gamma: float) -> Float[Array, " steps"]:
     """Σ_{k≥t} γ^{k−t} values_k over the rest of the episode, for every step t at once."""
     ends = pile.starts + pile.lengths - 1

@@ -1,0 +1,86 @@
+"""BC-Preferred: clone the unlabeled episodes that are truly cheap. An oracle, which is told the costs.
+
+What a perfect choice of episodes would give: it bounds SafeMIL (arXiv:2511.08136) from above. An episode is
+preferred if its true cost, summed over its steps, is at most `cost_limit`, or without a limit if it is among
+the cheapest `keep` of the unlabeled episodes. The cheapest one always is.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+from safemil.algorithms.cloning import Loss, Optimiser, bc_losses
+from safemil.data.sampling import Dataset, episode_sums, sample_steps_of
+from safemil.networks import Policy
+from safemil.settings import require_positive, require_within
+
+NEEDS = frozenset({"annotations"})
+
+
+@dataclass(frozen=True)
+class Config:
+    updates: int = 10_000
+    batch: int = 256  # steps per update
+    cost_limit: float | None = None  # of an episode
+    keep: float = 0.5  # the share of episodes kept where no limit is given
+    lr: float = 3e-4
+    weight_decay: float = 0.01
+    clip_norm: float = 10.0
+    hidden: tuple[int, ...] = (256, 256)
+    loss: Loss = "nll"
+
+    def __post_init__(self) -> None:
+        require_positive(self, "updates", "batch", "lr", "clip_norm")
+        require_within(self, "cost_limit", 0, math.inf)
+        require_within(self, "keep", 0, 1)
+        require_within(self, "weight_decay", 0, 1)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        return Optimiser(self.lr, self.weight_decay, self.clip_norm)
+
+
+PRESETS = {
+    "fast": Config(),
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5),  # Table 2, as BC-Unlabeled
+}
+
+
+class State(NamedTuple):
+    policy: Policy
+    opt: optax.OptState
+    preferred: Bool[Array, " episodes"]
+
+
+def init(config: Config, data: Dataset, key: Array) -> State:
+    assert data.costs is not None
+    policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
+    chosen = preferred(config, episode_sums(data.costs, data.unlabeled))
+    return State(policy, config.optimiser.init(policy), chosen)
+
+
+def preferred(config: Config, episode_costs: Float[Array, " episodes"]) -> Bool[Array, " episodes"]:
+    """Which episodes are cloned."""
+    bound = jnp.quantile(episode_costs, config.keep) if config.cost_limit is None else config.cost_limit
+    return episode_costs <= jnp.maximum(bound, episode_costs.min())
+
+
+def update(
+    config: Config, state: State, data: Dataset, step: Array, key: Array
+) -> tuple[State, dict[str, Float[Array, ""]]]:
+    rows = sample_steps_of(data.unlabeled, state.preferred, config.batch, key)
+    observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
+
+    def loss(policy: Policy) -> Array:
+        return bc_losses(policy, observations, actions, config.loss).mean()
+
+    policy, opt, value = config.optimiser.descend(loss, state.policy, state.opt)
+    return state._replace(policy=policy, opt=opt), {"loss/policy": value}
+
+
+def act(state: State, observations: Array, key: Array | None = None) -> Array:
+    return state.policy.act(observations, key)

@@ -1,0 +1,164 @@
+"""DWBC-NU: tell non-preferred steps from unlabeled ones, then clone what does not look non-preferred.
+
+Discriminator-weighted behaviour cloning: Xu et al. 2022 (arXiv:2207.10050). The negative-unlabeled variant:
+SafeMIL (arXiv:2511.08136, Appendix C).
+
+Where SafeMIL is silent: log π enters clipped to [−20, 10] and scaled to [0, 1], as in DWBC's code; the
+discriminator learns during all of the training, since that input changes with the policy, and is updated
+once every `every` updates. The preferred part of its loss, E_U[−log(1 − d)] − η E_N[−log(1 − d)], can become
+negative, although what it estimates can't, and then falls without bound as d learns the non-preferred steps
+by heart; `nonnegative` holds it at zero (Kiryo et al. 2017, arXiv:1703.00593). The `paper` preset takes the
+formula as printed. `fast` departs from the paper in its learning rates and in how long it trains.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
+from safemil.data.sampling import Dataset, Pile, sample_steps
+from safemil.networks import Policy, Score
+from safemil.settings import require_positive, require_within
+
+NEEDS = frozenset({"nonpreferred"})
+LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
+
+
+@dataclass(frozen=True)
+class Config:
+    updates: int = 10_000
+    batch: int = 256  # steps per policy update
+    discriminator_batch: int = 128  # steps of each pile per update of the discriminator
+    every: int = 1  # updates from one of the discriminator to the next
+    eta: float = 0.5  # η, the share of non-preferred steps among the unlabeled ones
+    nonnegative: bool = True
+    lr_discriminator: float = 1e-3
+    lr_policy: float = 3e-4
+    weight_decay: float = 0.01
+    clip_norm: float = 10.0
+    hidden_discriminator: tuple[int, ...] = (256, 256)
+    hidden_policy: tuple[int, ...] = (256, 256)
+    loss: Loss = "nll"
+
+    def __post_init__(self) -> None:
+        require_positive(self, "updates", "batch", "discriminator_batch", "every")
+        require_positive(self, "lr_discriminator", "lr_policy", "clip_norm")
+        require_within(self, "eta", 0, 1)
+        require_within(self, "weight_decay", 0, 1)
+
+    @property
+    def optimisers(self) -> tuple[Optimiser, Optimiser]:
+        """Those of the discriminator and of the policy."""
+        rest = (self.weight_decay, self.clip_norm)
+        return Optimiser(self.lr_discriminator, *rest), Optimiser(self.lr_policy, *rest)
+
+
+PRESETS = {
+    "fast": Config(),
+    "paper": Config(  # Table 2
+        updates=1_000_000, batch=128, nonnegative=False, lr_discriminator=1e-5, lr_policy=1e-5
+    ),
+}
+
+
+class State(NamedTuple):
+    discriminator: Score  # the logit of d(s, a, log π)
+    policy: Policy
+    discriminator_opt: optax.OptState
+    policy_opt: optax.OptState
+
+
+def init(config: Config, data: Dataset, key: Array) -> State:
+    key_discriminator, key_policy = jax.random.split(key)
+    sizes = data.unlabeled.observation_size, data.unlabeled.action_size
+    discriminator = Score(sum(sizes) + 1, config.hidden_discriminator, key=key_discriminator)
+    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    optimisers = config.optimisers
+    return State(discriminator, policy, optimisers[0].init(discriminator), optimisers[1].init(policy))
+
+
+def scaled_log_prob(
+    policy: Policy, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
+) -> Float[Array, "*batch 1"]:
+    """log π(a | s) clipped and scaled to [0, 1], as an input: no gradient flows through it."""
+    log_prob = jnp.clip(policy.log_prob(observations, actions), LOG_PROB_MIN, LOG_PROB_MAX)
+    return jax.lax.stop_gradient((log_prob - LOG_PROB_MIN) / (LOG_PROB_MAX - LOG_PROB_MIN))[..., None]
+
+
+def discriminator_loss(
+    logits_n: Float[Array, " batch"], logits_u: Float[Array, " batch"], eta: float, nonnegative: bool
+) -> Float[Array, ""]:
+    """η E_N[−log d] + E_U[−log(1 − d)] − η E_N[−log(1 − d)], with −log(1 − σ(l)) = softplus(l)."""
+    as_nonpreferred = eta * jax.nn.softplus(-logits_n).mean()
+    as_preferred = jax.nn.softplus(logits_u).mean() - eta * jax.nn.softplus(logits_n).mean()
+    if nonnegative:
+        as_preferred = jnp.maximum(as_preferred, 0)
+    return as_nonpreferred + as_preferred
+
+
+def update(
+    config: Config, state: State, data: Dataset, step: Array, key: Array
+) -> tuple[State, dict[str, Float[Array, ""]]]:
+    key_discriminator, key_policy = jax.random.split(key)
+    state, loss = jax.lax.cond(
+        step % config.every == 0,
+        lambda: _update_discriminator(config, state, data, key_discriminator),
+        lambda: (state, jnp.full((), jnp.nan)),
+    )
+    state, metrics = _update_policy(config, state, data, key_policy)
+    return state, {"loss/discriminator": loss} | metrics
+
+
+def _update_discriminator(
+    config: Config, state: State, data: Dataset, key: Array
+) -> tuple[State, Float[Array, ""]]:
+    assert data.nonpreferred is not None
+    key_n, key_u = jax.random.split(key)
+    inputs_n = _draw(config, state, data.nonpreferred, key_n)
+    inputs_u = _draw(config, state, data.unlabeled, key_u)
+
+    def loss(discriminator: Score) -> Array:
+        return discriminator_loss(
+            discriminator(*inputs_n), discriminator(*inputs_u), config.eta, config.nonnegative
+        )
+
+    discriminator, opt, value = config.optimisers[0].descend(
+        loss, state.discriminator, state.discriminator_opt
+    )
+    return state._replace(discriminator=discriminator, discriminator_opt=opt), value
+
+
+def _draw(config: Config, state: State, pile: Pile, key: Array) -> tuple[Array, Array, Array]:
+    rows = sample_steps(pile, config.discriminator_batch, key)
+    steps = pile.observations[rows], pile.actions[rows]
+    return *steps, scaled_log_prob(state.policy, *steps)
+
+
+def _update_policy(
+    config: Config, state: State, data: Dataset, key: Array
+) -> tuple[State, dict[str, Float[Array, ""]]]:
+    rows = sample_steps(data.unlabeled, config.batch, key)
+    observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
+    log_prob = scaled_log_prob(state.policy, observations, actions)
+    weights = jax.nn.sigmoid(-state.discriminator(observations, actions, log_prob))  # 1 − d
+
+    def loss(policy: Policy) -> Array:
+        return weighted_bc_loss(policy, observations, actions, weights, config.loss)
+
+    policy, opt, value = config.optimisers[1].descend(loss, state.policy, state.policy_opt)
+    metrics = {"loss/policy": value, "weights/mean": weights.mean()}
+    return state._replace(policy=policy, policy_opt=opt), metrics
+
+
+def act(state: State, observations: Array, key: Array | None = None) -> Array:
+    return state.policy.act(observations, key)
+
+
+def cost(state: State, observations: Array, actions: Array) -> Array:
+    """d(s, a, log π): the probability that a step is non-preferred."""
+    log_prob = scaled_log_prob(state.policy, observations, actions)
+    return jax.nn.sigmoid(state.discriminator(observations, actions, log_prob))
