@@ -17,6 +17,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     The temporary name keeps the suffix, since some writers choose a format by it.
     """
     path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, which is never overwritten by a file; give another name.")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
     os.close(handle)
@@ -35,10 +37,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Fill the folder this yields; it becomes `path` when the block ends well, and vanishes otherwise."""
+def atomic_folder(path: str | os.PathLike[str], *, mark: str, overwrite: bool = False) -> Iterator[Path]:
+    """Fill the folder this yields; it becomes `path` when the block ends well, and vanishes otherwise.
+
+    `mark` is a file that every such folder holds: one without it is somebody else's, and never overwritten.
+    """
     path = Path(path)
     require_free(path, overwrite=overwrite)
+    if path.is_dir() and any(path.iterdir()) and not (path / mark).is_file():
+        raise InputError(f"{path} holds something else ({mark} is not in it), which is never overwritten.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     try:

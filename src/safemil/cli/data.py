@@ -66,6 +66,7 @@ def make(
     seed: int = 0,
     out: PathFlag = None,
     format: Literal["store", "dsrl"] = "store",
+    problem: Literal["speed", "disc"] = "speed",
     overwrite: bool = False,
 ) -> None:
     """Make annotated episodes of a task with the behaviour policies that come with this package.
@@ -73,14 +74,32 @@ def make(
     safemil data make SafetyPointGoal1-v0 --out data/goal1
 
     Args:
-        name: a task (`safemil tasks list`)
+        name: a task (`safemil tasks list`), or toy for a generated problem whose true risk is known
         episodes: how many (default: 800)
         seed: chooses the episodes; the same seed makes the same data
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
         format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it
+        problem: which toy: too fast a step is risky, or one inside a disc that no column names
         overwrite: replace what is there
     """
+    if name == "toy":
+        return _make_toy(problem, seed, out or Path("data") / f"toy-{problem}", overwrite)
     _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+
+
+def _make_toy(problem: Literal["speed", "disc"], seed: int, out: Path, overwrite: bool) -> None:
+    """The two piles without their truth, and held-out episodes with it."""
+    from safemil.data import save
+    from safemil.files import atomic_folder
+    from safemil.toy import make_piles
+
+    piles = make_piles(problem, seed=seed)
+    with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
+        save(folder / "incidents.parquet", piles.nonpreferred)
+        save(folder / "logs.parquet", piles.unlabeled)
+        save(folder / "heldout.parquet", piles.heldout, piles.heldout_truth)
+    print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
+    print(out)
 
 
 def _default_out(name: str, format: str) -> Path:

@@ -163,12 +163,14 @@ def _load_piles(
     options: "Options",
 ) -> dict[str, Any]:
     from safemil.data import load, load_annotated
+    from safemil.data.splitting import HINDSIGHT_STORE
     from safemil.errors import InputError
 
     if data is not None:
         if nonpreferred or unlabeled:
             raise InputError("give either a folder of piles or --nonpreferred and --unlabeled, not both.")
-        nonpreferred, unlabeled = data / "nonpreferred", data / "unlabeled"
+        nonpreferred = data / "nonpreferred"
+        unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
             "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."

@@ -147,11 +147,8 @@ def format_for(path: PathLike) -> str:
 @contextmanager
 def _writable(path: Path, format: Format, overwrite: bool) -> Iterator[Path]:
     require_free(path, overwrite=overwrite)
-    if path.is_dir() and any(path.iterdir()) and not store.recognises(path):
-        raise InputError(
-            "this is a folder with something else than a dataset in it, which is never overwritten."
-        )
-    with atomic_file(path) if format.SUFFIXES else atomic_folder(path, overwrite=overwrite) as target:
+    folder = atomic_folder(path, mark=store.DESCRIPTION, overwrite=overwrite)
+    with atomic_file(path) if format.SUFFIXES else folder as target:
         yield target
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from safemil.files import atomic_folder
 
 ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"
+HINDSIGHT_STORE = "hindsight"
 HINDSIGHT = ("nonpreferred_episodes", "unlabeled_episodes", "unlabeled_is_preferred")
 COST_SHARE = 0.25  # Appendix D: top and bottom 25% of total cost
 HIGH_RETURN: dict[str, Callable[[Doubles], Any]] = {
@@ -32,6 +32,7 @@ class Split:
     nonpreferred_episodes: Ints  # numbers of the episodes in the whole dataset
     unlabeled_episodes: Ints
     unlabeled_is_preferred: Bools  # (unlabeled,), what a learner has to find out
+    annotations: Annotations  # of the unlabeled pile, for methods that are told them
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +76,24 @@ def split(
         nonpreferred_episodes=incidents[:nonpreferred],
         unlabeled_episodes=mixed,
         unlabeled_is_preferred=found.preferred[mixed],
+        annotations=annotations.take(trajectories.lengths, mixed),
     )
 
 
 def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], overwrite: bool = False) -> None:
-    """A folder with the stores `nonpreferred` and `unlabeled`; `manifest.json` knows which were preferred."""
-    path = Path(path)
-    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
-        raise InputError(f"{path} holds something else than a split, which is never overwritten.")
-    with atomic_folder(path, overwrite=overwrite) as folder:
+    """A folder with the stores `nonpreferred` and `unlabeled`; `manifest.json` knows which were preferred.
+
+    `hindsight` is the unlabeled pile once more with its rewards and costs, for methods that are told them.
+    """
+    with atomic_folder(path, mark=MANIFEST, overwrite=overwrite) as folder:
         save(folder / "nonpreferred", piles.nonpreferred, manifest={**manifest, "pile": "nonpreferred"})
         save(folder / "unlabeled", piles.unlabeled, manifest={**manifest, "pile": "unlabeled"})
+        save(
+            folder / HINDSIGHT_STORE,
+            piles.unlabeled,
+            piles.annotations,
+            manifest={**manifest, "pile": "unlabeled"},
+        )
         noted = {**manifest, **{name: getattr(piles, name).tolist() for name in HINDSIGHT}}
         (folder / MANIFEST).write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
