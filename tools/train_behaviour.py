@@ -26,10 +26,10 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import stable_baselines3
@@ -39,7 +39,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from safemil.behaviour.field import LIDARS, NUMBERS, drive
+from safemil.behaviour.field import LIDARS, drive
 from safemil.behaviour.policy import SHIPPED, load_policy
 from safemil.behaviour.rollouts import roll_out
 from safemil.tasks import make_vec
@@ -49,8 +49,15 @@ SIGNALS = {
     "price": "the task's reward minus {:g} per unit of cost",
     "speed": "the task's reward, and {1:g} less per m/s above {0:g} m/s",
 }
-DRIVER_NOISE = 0.2  # deviation of a driver's actions in the episodes that have noise
 SENSORS = 12  # leading entries of the point robot's observation
+
+
+class Age(NamedTuple):
+    """A moment of a run."""
+
+    steps: int
+    settings: Sequence[float]
+    share: float = 1.0  # of the episodes a finished policy has in a dataset
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,9 @@ class Recipe:
     low: float  # settings drawn in training, m/s or per unit of cost
     high: float
     settings: Sequence[float]  # shipped, of the finished run
-    steps: int
-    young: Sequence[tuple[int, Sequence[float]]] = ()  # steps, and settings shipped of the run at that age
+    steps: int  # that the learning rate falls over
+    stop: int = 0  # steps at which the run ends, if earlier
+    young: Sequence["Age"] = ()  # of the run, that are shipped too
     repeat: int = 1  # steps for which an action is held in training
     horizon: int = 1000  # steps of a training episode
     gamma: float = 0.99  # per action
@@ -77,61 +85,94 @@ class Recipe:
     ramp: float = 0.25  # share of the run in which prices rise from 0 to their full height
     start: str = ""  # task whose trained run this one begins from
     hidden: int = 64
-    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.stop or self.steps
 
 
-PRICES = (0.0, 0.01, 0.02, 0.03, 0.045, 0.065, 0.09, 0.12, 0.16, 0.2)
+PRICES = (0.0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.18, 0.2, 0.21, 0.22, 0.235, 0.25)
 NAVIGATION = Recipe("price", 0.0, 0.25, PRICES, 3_000_000, repeat=2, horizon=500, gamma=0.985)
 RUNNING = Recipe("speed", 1.2, 3.6, (), 2_400_000, envs=32, batch=512, epochs=10, rate=6e-4, deviation=0.6)
+NOVICE = 0.2  # share of policies that are there for their low returns
 RECIPES = {
     "SafetyPointGoal1-v0": replace(
-        NAVIGATION, settings=(0.0, 0.2), steps=6_000_000, young=((500_000, (0.0,)), (1_500_000, (0.0, 0.2)))
+        NAVIGATION, settings=(0.0, 0.2), steps=1_500_000,
+        young=(Age(100_000, (0.0,), NOVICE), Age(250_000, (0.0,), NOVICE), Age(700_000, (0.0,))),
     ),
     "SafetyPointCircle2-v0": replace(
-        NAVIGATION, young=((300_000, (0.0, 0.2)), (1_000_000, (0.0, 0.2)))
+        NAVIGATION, young=(Age(50_000, (0.0,), NOVICE), Age(300_000, (0.2,)), Age(1_000_000, (0.0, 0.2))),
     ),
     "SafetyPointButton1-v0": replace(
         NAVIGATION, settings=(0.0, 0.2), steps=1_600_000,
-        young=((300_000, (0.0, 0.2)), (800_000, (0.0, 0.2))), rate=5e-4, ramp=0.0,
+        young=(Age(300_000, (0.0, 0.2)), Age(800_000, (0.0, 0.2))), rate=5e-4, ramp=0.0,
         start="SafetyPointGoal1-v0",
     ),
     "SafetySwimmerVelocity-v1": Recipe(
         "speed", 0.08, 0.4, (0.1, 0.13, 0.16, 0.19, 0.21, 0.23, 0.25, 0.28, 0.31, 0.35), 3_000_000,
-        young=((500_000, (0.15, 0.35)), (1_500_000, (0.15, 0.35))), repeat=4, gamma=0.999, rate=5e-4,
+        young=(Age(500_000, (0.15, 0.35)), Age(1_500_000, (0.15, 0.35))), repeat=4, gamma=0.999, rate=5e-4,
     ),
     "SafetyWalker2dVelocity-v1": replace(
-        RUNNING, settings=(1.4, 1.7, 1.9, 2.1, 2.25, 2.4, 2.6, 2.8, 3.0, 3.3),
-        young=((800_000, (1.8, 3.0)), (1_600_000, (1.8, 3.0))),
+        RUNNING, settings=(1.3, 1.5, 1.7, 1.8, 1.9, 2.0, 2.1, 2.25, 2.4, 2.6, 2.8, 3.1), stop=1_306_624,
+        young=(Age(60_000, (2.0,), NOVICE), Age(200_000, (2.0,), NOVICE), Age(800_000, (1.6, 2.6))),
     ),
     "SafetyAntVelocity-v1": replace(
         RUNNING, settings=(1.4, 1.8, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.5), steps=2_000_000,
-        young=((700_000, (2.0, 3.2)), (1_300_000, (2.0, 3.2))), deviation=0.4, effort=0.4,
+        young=(Age(700_000, (2.0, 3.2)), Age(1_300_000, (2.0, 3.2))), deviation=0.4, effort=0.4,
     ),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Search:
-    """How a task's drivers are searched."""
+    """How a task's policies are searched by the cross-entropy method."""
 
-    prices: Sequence[float]  # of a unit of cost, each searched from where the one before ended
-    generations: int = 10  # per price
+    aims: Sequence[
+        tuple[float, float]
+    ]  # price of a unit of cost, and return beyond which more is not better;
+    # each is searched from where the one before ended
+    first: Sequence[float]  # where the search begins
+    least: Sequence[float]  # what the numbers lie between
+    most: Sequence[float]
+    spread: float  # deviation of the first candidates, as a share of the range
+    again: float  # the same, at each further price
+    floor: float  # the same, at least
+    inertia: float = 0.0  # of the mean
+    memory: float = 0.0  # of the spread
+    generations: int = 10  # at the first price
+    later: int = 10  # at each further price
     candidates: int = 16
     best: int = 4  # of them that the next ones are drawn around
     episodes: int = 12  # of each candidate
     steps: int = 500  # of each episode
-    noise: float = 0.1  # added to the actions
-    reckless: int = 2  # drivers shipped that take no care at all
+    noise: float = 0.0  # added to the actions
+    young: Sequence[int] = ()  # generations of the first price that are shipped too
+    careless: int = 0  # drivers shipped that take no care at all
+    deviation: float = 0.2  # of the actions in the shipped policies' episodes with noise
 
 
-# What the seven numbers (safemil.behaviour.field.NUMBERS) lie between, and where a search begins.
-LEAST = np.array([0.0, 0.0, 0.3, 0.5, 0.3, 0.3, 0.0])
-MOST = np.array([4.0, 0.3, 1.5, 3.0, 2.5, 1.6, 1.0])
-FIRST = np.array([1.0, 0.1, 0.8, 1.3, 1.0, 1.5, 0.2])
+# A driver's seven numbers are those of safemil.behaviour.field.NUMBERS. A swimmer's are 8 x 2 weights of its
+# observation: no more is needed to swim.
+DRIVERS = Search(
+    ((0.05, np.inf), (0.1, np.inf), (0.2, np.inf), (0.4, np.inf)), first=(1.0, 0.1, 0.8, 1.3, 1.0, 1.5, 0.2),
+    least=(0.0, 0.0, 0.3, 0.5, 0.3, 0.3, 0.0), most=(4.0, 0.3, 1.5, 3.0, 2.5, 1.6, 1.0),
+    spread=0.25, again=0.15, floor=0.02, inertia=0.5, memory=0.6,
+    noise=0.1, careless=2,
+)  # fmt: skip
 SEARCHES = {
-    "SafetyPointGoal1-v0": Search((0.05, 0.1, 0.2, 0.4)),
-    "SafetyPointButton1-v0": Search((0.05, 0.1, 0.2, 0.4)),
-}
+    "SafetyPointGoal1-v0": DRIVERS,
+    "SafetyPointButton1-v0": replace(
+        DRIVERS, aims=((0.02, np.inf), (0.1, np.inf), (0.3, np.inf)),
+        first=(1.5, 0.12, 0.8, 1.5, 1.5, 1.2, 0.3), generations=5, later=5,
+        candidates=12, best=3, episodes=4, steps=400, spread=0.15,
+    ),
+    "SafetySwimmerVelocity-v1": Search(
+        ((0.0, np.inf), (0.1, 270), (0.1, 230), (0.2, 200), (0.3, 170), (0.5, 140)),
+        first=[0.0] * 16, least=[-10.0] * 16, most=[10.0] * 16, spread=0.05,
+        again=0.015, floor=0.0025, generations=8, later=5, candidates=24, best=6, episodes=2, steps=1000,
+        young=(1, 3),
+    ),
+}  # fmt: skip
 
 
 class Conditioned(VecEnv):
@@ -223,7 +264,8 @@ class Keeper(BaseCallback):
         return self.num_timesteps * self.recipe.repeat
 
     def _on_step(self) -> bool:
-        return not self.seconds or time.monotonic() - self.began < self.seconds
+        late = bool(self.seconds) and time.monotonic() - self.began >= self.seconds
+        return not late and self.steps <= self.recipe.end
 
     def _on_rollout_start(self) -> None:
         envs: Conditioned = self.training_env.unwrapped_envs
@@ -232,7 +274,7 @@ class Keeper(BaseCallback):
         if self.updates % 20 == 0:
             self._tell(envs)
             keep(self.model, self.training_env, self.folder)
-        for age, _ in self.recipe.young:
+        for age, *_ in self.recipe.young:
             if self.steps >= age and not (self.folder / f"age-{age}.safetensors").exists():
                 write_run(self.model, self.training_env, self.folder / f"age-{age}.safetensors")
 
@@ -274,7 +316,6 @@ def train(task: str, work: Path, seed: int, seconds: float) -> None:
         "MlpPolicy", env, learning_rate=lambda left: recipe.rate * max(0.1, left), n_steps=recipe.rollout,
         batch_size=recipe.batch, n_epochs=recipe.epochs, gamma=recipe.gamma, seed=seed, device="cpu",
         policy_kwargs={"net_arch": [recipe.hidden] * 2, "log_std_init": float(np.log(recipe.deviation))},
-        **recipe.extra,
     )  # fmt: skip
     done = 0
     if (folder / "model.zip").exists():
@@ -286,7 +327,7 @@ def train(task: str, work: Path, seed: int, seconds: float) -> None:
         recipe.steps // recipe.repeat - done, Keeper(recipe, folder, seconds), reset_num_timesteps=not done
     )
     keep(model, env, folder)
-    if model.num_timesteps * recipe.repeat >= recipe.steps or seconds:
+    if model.num_timesteps * recipe.repeat >= recipe.end:
         write_run(model, env, folder / "final.safetensors")
 
 
@@ -343,28 +384,37 @@ def write_run(model: PPO, env: VecNormalize, path: Path) -> None:
 
 
 def search(task: str, work: Path, seed: int) -> None:
-    """Find drivers for each price by the cross-entropy method."""
+    """Find a policy's numbers for each price by the cross-entropy method."""
     plan, folder, generator = SEARCHES[task], work / task / str(seed), np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     envs = make_vec(task, plan.candidates * plan.episodes, autoreset_mode="Disabled", threads=1)
-    mean, found = FIRST, {}
-    for price in plan.prices:
-        spread = (MOST - LEAST) * (0.15 if found else 0.25)
-        for generation in range(plan.generations):
+    least, most, mean = np.array(plan.least), np.array(plan.most), np.array(plan.first)
+    found: dict[str, list[float]] = {}
+    for place, (price, enough) in enumerate(plan.aims):
+        spread = (most - least) * (plan.again if place else plan.spread)
+        for generation in range(plan.later if place else plan.generations):
             tried = mean + spread * generator.standard_normal((plan.candidates, len(mean)))
-            tried = np.clip(tried, LEAST, MOST)
+            tried = np.clip(tried, least, most)
             tried[0] = mean
-            returns, costs = drive_all(task, plan, envs, tried, generator)
-            best = np.argsort(price * costs - returns)[: plan.best]
-            mean = 0.5 * mean + 0.5 * tried[best].mean(axis=0)
-            spread = np.maximum(0.6 * spread + 0.4 * tried[best].std(axis=0), 0.02 * (MOST - LEAST))
-            line = f"price {price:g}, generation {generation}: return {returns[best].mean():.1f}, cost "
-            print(f"{line}{costs[best].mean():.1f} in {plan.steps} steps, {mean.round(2)}", flush=True)
-        found[f"{price:g}"] = mean.tolist()
-        (folder / "drivers.json").write_text(json.dumps(found, indent=2) + "\n")
+            returns, costs = try_all(task, plan, envs, tried, generator)
+            best = np.argsort(price * costs - np.minimum(returns, enough))[: plan.best]
+            mean = plan.inertia * mean + (1 - plan.inertia) * tried[best].mean(axis=0)
+            spread = plan.memory * spread + (1 - plan.memory) * tried[best].std(axis=0)
+            spread = np.maximum(spread, plan.floor * (most - least))
+            found_so_far = f"return {returns[best].mean():.1f}, cost {costs[best].mean():.1f}"
+            line = f"aim {aim_name(price, enough)}, generation {generation}: {found_so_far}"
+            print(f"{line} in {plan.steps} steps, {mean.round(2).tolist()}", flush=True)
+            if not place and generation in plan.young:
+                found[f"{aim_name(price, enough)}-young{generation}"] = mean.tolist()
+        found[aim_name(price, enough)] = mean.tolist()
+        (folder / "found.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
-def drive_all(
+def aim_name(price: float, enough: float) -> str:
+    return f"{price:.2f}" if enough == np.inf else f"{price:.2f}-{enough:.0f}"
+
+
+def try_all(
     task: str, plan: Search, envs: Any, tried: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean return and cost of each candidate, all in the same worlds."""
@@ -373,12 +423,21 @@ def drive_all(
     seen, _ = envs.reset(seed=[int(each) for each in seeds])
     totals = np.zeros((2, len(numbers)))
     for _ in range(plan.steps):
-        actions = drive(LIDARS[task], numbers, seen)
-        actions = np.clip(actions + plan.noise * generator.standard_normal(actions.shape), -1.0, 1.0)
+        actions = chosen(task, numbers, seen)
+        if plan.noise:
+            actions = actions + plan.noise * generator.standard_normal(actions.shape)
+        actions = np.clip(actions, -1.0, 1.0).astype(envs.single_action_space.dtype)
         seen, reward, _, _, info = envs.step(actions)
         totals += np.stack([reward, info["cost"]])
     returns, costs = totals.reshape(2, plan.candidates, plan.episodes).mean(axis=2)
     return returns, costs
+
+
+def chosen(task: str, numbers: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Actions (n, A) of n policies."""
+    if task in LIDARS:
+        return drive(LIDARS[task], numbers, seen)
+    return np.einsum("ns,nsa->na", seen, numbers.reshape(len(seen), seen.shape[1], -1))
 
 
 def export(task: str, work: Path) -> None:
@@ -390,44 +449,57 @@ def export(task: str, work: Path) -> None:
     for folder in sorted((work / task).iterdir()):
         export_networks(task, folder, int(folder.name), out)
         if task in SEARCHES:
-            export_drivers(task, folder, int(folder.name), out)
+            export_found(task, folder, int(folder.name), out)
 
 
 def export_networks(task: str, folder: Path, seed: int, out: Path) -> None:
     recipe = RECIPES[task]
-    ages = [(f"age-{steps}", steps, settings) for steps, settings in recipe.young]
-    for file, steps, settings in [*ages, ("final", recipe.steps, recipe.settings)]:
-        run = folder / f"{file}.safetensors"
+    for steps, settings, share in [*recipe.young, Age(recipe.end, recipe.settings)]:
+        run = folder / ("final.safetensors" if steps == recipe.end else f"age-{steps}.safetensors")
         for setting in settings if run.exists() else ():
             arrays = at_setting(load_file(run), setting)
             signal = SIGNALS[recipe.signal].format(setting, recipe.fine)
             card = {"task": task, "signal": signal, "method": "PPO", "steps": steps, "seed": seed}
+            card["share"] = share
             card |= {"stable_baselines3": stable_baselines3.__version__, "recipe": asdict(recipe)}
             write_policy(out / f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}", arrays, card)
 
 
-def export_drivers(task: str, folder: Path, seed: int, out: Path) -> None:
-    """A driver for each price, some in between, and some that take no care."""
-    plan, found = SEARCHES[task], json.loads((folder / "drivers.json").read_text())
-    numbers = {float(price): np.array(values) for price, values in found.items()}
-    between = {(a + b) / 2: (numbers[a] + numbers[b]) / 2 for a, b in pairwise(numbers)}
-    careless = {-1.0 - i: np.append(0.0, numbers[plan.prices[i]][1:]) for i in range(plan.reckless)}
+def export_found(task: str, folder: Path, seed: int, out: Path) -> None:
+    """A policy for each price, one between each two, and some that take no care."""
+    plan = SEARCHES[task]
+    found = {
+        name: np.array(numbers) for name, numbers in json.loads((folder / "found.json").read_text()).items()
+    }
+    grown = [aim_name(*aim) for aim in plan.aims]
+    signals = {}
+    for name, (price, enough) in zip(grown, plan.aims, strict=True):
+        limit = "" if enough == np.inf else f", no return beyond {enough:g} counted"
+        signals |= {each: SIGNALS["price"].format(price) + limit for each in found if each.startswith(name)}
+    for one, other in pairwise(grown):
+        found[f"{one}-to-{other}"] = (found[one] + found[other]) / 2
+        signals[f"{one}-to-{other}"] = f"none: the mean of {one} and {other}"
+    for i, name in enumerate(grown[: plan.careless]):
+        found[f"careless{i}"] = np.append(0.0, found[name][1:])
+        signals[f"careless{i}"] = f"as {name}, care set to 0 afterwards"
     steps = plan.generations * plan.candidates * plan.episodes * plan.steps
-    for price, values in {**numbers, **between, **careless}.items():
-        careful = price >= 0
-        signal = SIGNALS["price"].format(price) if careful else "the task's reward, care set to 0 afterwards"
-        name = f"driver-{price:.3f}" if careful else f"driver-careless{-price:.0f}"
-        card = {
-            "task": task,
-            "signal": signal,
-            "method": "cross-entropy search",
-            "steps": steps,
+    for name, numbers in found.items():
+        card = {"task": task, "signal": signals[name], "method": "cross-entropy search", "steps": steps}
+        card |= {
             "seed": seed,
+            "share": NOVICE if "young" in name else 1.0,
+            "numbers": numbers.round(4).tolist(),
+            "search": asdict(plan),
         }
-        card |= {"numbers": dict(zip(NUMBERS, values.round(4).tolist(), strict=True)), "search": asdict(plan)}
-        write_policy(
-            out / f"{name}-seed{seed}", {"numbers": values, "deviation": np.full(2, DRIVER_NOISE)}, card
-        )
+        write_policy(out / f"search-{name}-seed{seed}", found_arrays(task, plan, numbers), card)
+
+
+def found_arrays(task: str, plan: Search, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    if task in LIDARS:
+        return {"numbers": numbers, "deviation": np.full(2, plan.deviation)}
+    size = make_vec(task, 1).worlds.action_size
+    weights = numbers.reshape(-1, size)
+    return {"weight0": weights, "bias0": np.zeros(size), "deviation": np.full(size, plan.deviation)}
 
 
 def write_policy(path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any]) -> None:

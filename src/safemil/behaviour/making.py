@@ -21,14 +21,14 @@ def make(
 ) -> tuple[Trajectories, Annotations, dict[str, Any]]:
     """Episodes of all shipped policies of a task, their rewards and costs, and where they come from.
 
-    Every policy has the same number of episodes, or one more; every other one is without noise.
+    Policies have episodes as their cards' shares say; every other one is without noise.
     """
     policies = shipped(task)
     if episodes < len(policies):
         raise InputError(
             f"need at least one episode of each of {len(policies)} policies, asked for {episodes}."
         )
-    shares = [len(part) for part in np.array_split(np.arange(episodes), len(policies))]
+    shares = share_out(episodes, [policy.card["share"] for policy in policies])
     found, limit = [], catalog.task(task).limit
     with bar(f"{task}, steps", episodes * limit, show=progress) as shown:
         for number, (policy, share) in enumerate(zip(policies, shares, strict=True)):
@@ -36,6 +36,17 @@ def make(
             found.append(_episodes(task, policy, share, (seed, number), watch))
     trajectories, annotations = _joined(found)
     return trajectories, annotations, _manifest(task, seed, policies, found, trajectories)
+
+
+def share_out(episodes: int, shares: list[float]) -> list[int]:
+    """Whole numbers in proportion to the shares, at least 1 each, that add up to the episodes.
+
+    >>> share_out(10, [1.0, 1.0, 0.25])
+    [5, 4, 1]
+    """
+    spare = episodes - len(shares)
+    ends = np.rint(np.cumsum(shares) / sum(shares) * spare).astype(int)
+    return [1 + int(each) for each in np.diff(ends, prepend=0)]
 
 
 class _Watch:
