@@ -44,7 +44,7 @@ def normalised_return(returns: npt.ArrayLike, random: npt.ArrayLike, reference: 
     >>> normalised_return([[10.0, 30.0]], random=[[0.0, 20.0]], reference=[[30.0]])
     array([[0., 1.]])
     """
-    low, high = float(np.mean(random)), float(np.mean(reference))
+    low, high = (float(np.asarray(each, np.float64).mean()) for each in (random, reference))
     if low == high:
         raise InputError(
             f"the random and the reference policy both return {low:g}; there is no scale between them."
@@ -58,7 +58,7 @@ def normalised_cost(costs: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
     >>> normalised_cost([[10.0, 30.0]], reference=[[5.0, 15.0]])
     array([[ 0., 20.]])
     """
-    return np.asarray(costs, np.float64) - float(np.mean(reference))
+    return np.asarray(costs, np.float64) - np.asarray(reference, np.float64).mean()
 
 
 def cvar(costs: npt.ArrayLike, share: float = 0.2) -> npt.NDArray[np.float64]:
