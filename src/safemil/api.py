@@ -1,12 +1,13 @@
 """The two things a user does: `train` a run, and ask a `Run` for costs and actions."""
 
+import copy
 import dataclasses
 import os
 import platform
 import subprocess
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,14 @@ class Run:
         actions = _act(find(self.algorithm), self._state, self._scaler, observations, key)
         return recorded_actions(np.asarray(actions), *self._bounds)
 
+    def act_each(
+        self, observations: npt.NDArray[np.float32], *, key: jax.Array | None = None
+    ) -> npt.NDArray[np.float64]:
+        """What every seed does for a batch of its own: from (seeds, N, S) to (seeds, N, A), as `act`."""
+        keys = None if key is None else jax.random.split(key, len(self))
+        actions = _act_each(find(self.algorithm), self._state, self._scaler, observations, keys)
+        return recorded_actions(np.asarray(actions), *self._bounds)
+
     def _check_width(self, observation_size: int, action_size: int) -> None:
         ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
         if ours != theirs:
@@ -208,6 +217,8 @@ def train(
     log_every: int = 50,
     checkpoint_seconds: float = 30.0,
     progress: bool = True,
+    evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
+    evaluate_every: int = 1000,
     **settings: object,
 ) -> Run:
     """Train `algorithm` on two piles of episodes; further keywords are its settings.
@@ -215,13 +226,14 @@ def train(
     `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is kept in
     a folder as it goes: kill it at any moment, call again with `resume=True`, and it ends where it would
     have ended. `annotations` are true rewards and costs of the unlabeled pile, for the methods that are
-    told them.
+    told them. `evaluate` is asked every `evaluate_every` updates, and at the end, for values of each seed
+    that go into the metrics; training is not changed by it.
     """
     method = find(algorithm)
     if preset not in method.PRESETS:
         raise unknown("preset", preset, method.PRESETS)
     config = resolve(method.PRESETS[preset], settings)
-    _check_loop_options(seed, seeds, log_every)
+    _check_loop_options(seed, seeds, log_every, evaluate_every)
     _check_piles(algorithm, method, unlabeled, nonpreferred, annotations)
     needed = _needed(method, nonpreferred, annotations)
     scaler = Scaler.of(unlabeled)
@@ -229,7 +241,7 @@ def train(
     bounds = unlabeled.action_low, unlabeled.action_high
     run = Run(algorithm, config, range(seed, seed + seeds), None, scaler, bounds, [])
     run._state = loop.init(method, config, data, run.seeds)
-    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds)
+    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
     if out is not None:
         recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
     recorder.fit(method, data, interval=log_every, progress=progress)
@@ -239,9 +251,18 @@ def train(
 class _Recorder:
     """Keeps what happens during training: in memory, and in a run directory where there is one."""
 
-    def __init__(self, run: Run, hashes: dict[str, object], checkpoint_seconds: float):
+    def __init__(
+        self,
+        run: Run,
+        hashes: dict[str, object],
+        checkpoint_seconds: float,
+        evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None,
+        evaluate_every: int,
+    ):
         self.run = run
         self.hashes = hashes
+        self.evaluate = evaluate
+        self.evaluate_every = evaluate_every
         self.checkpoint_seconds = checkpoint_seconds
         self.directory: RunDirectory | None = None
         self.step = 0
@@ -302,6 +323,8 @@ class _Recorder:
         for name, values in metrics.items():
             if not np.isnan(values).all():
                 line[name] = [float(value) if np.isfinite(value) else None for value in values]
+        if step // self.evaluate_every > self.step // self.evaluate_every or step == self.run.config.updates:
+            line |= self._evaluated(state)
         if self.directory is not None:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
@@ -312,6 +335,17 @@ class _Recorder:
         shown.at(step, "  ".join(losses))
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
+
+    def _evaluated(self, state: Any) -> dict[str, Any]:
+        """What the evaluation finds; its time is not counted as training."""
+        if self.evaluate is None:
+            return {}
+        began = time.monotonic()
+        now = copy.copy(self.run)  # the run itself stays at its last step, should this be interrupted
+        now._state = state
+        found = {name: np.asarray(values).tolist() for name, values in self.evaluate(now).items()}
+        self.started += time.monotonic() - began
+        return found
 
     def _save(self) -> None:
         if self.directory is not None and self.step > self.saved_step:
@@ -342,6 +376,17 @@ def _act(
     return algorithm.act(one, scaler(jnp.asarray(observations)), key)
 
 
+@partial(jax.jit, static_argnames="algorithm")
+def _act_each(
+    algorithm: Algorithm,
+    state: Any,
+    scaler: Scaler,
+    observations: npt.NDArray[np.float32],
+    keys: jax.Array | None,
+) -> jax.Array:
+    return jax.vmap(algorithm.act)(state, scaler(jnp.asarray(observations)), keys)
+
+
 def _padded(
     trajectories: Trajectories, first: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -355,8 +400,9 @@ def _padded(
     return blocks[0], blocks[1]
 
 
-def _check_loop_options(seed: int, seeds: int, log_every: int) -> None:
-    for name, value, least in (("seed", seed, 0), ("seeds", seeds, 1), ("log_every", log_every, 1)):
+def _check_loop_options(seed: int, seeds: int, log_every: int, evaluate_every: int) -> None:
+    checks = ("seed", seed, 0), ("seeds", seeds, 1), ("log_every", log_every, 1)
+    for name, value, least in (*checks, ("evaluate_every", evaluate_every, 1)):
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}.")
     if seed + seeds > 2**31:

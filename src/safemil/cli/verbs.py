@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from safemil.cli.bench import evaluate
 from safemil.cli.data import READING, ReadingFlags
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
@@ -37,6 +38,8 @@ def train(
     overwrite: bool = False,
     log_every: int = 50,
     checkpoint_seconds: float = 30.0,
+    task: Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")] = None,
+    evaluate_every: int = 1000,
     reading: ReadingFlags = READING,
 ) -> int | None:
     """Learn a cost and a policy from two piles of episodes.
@@ -59,6 +62,8 @@ def train(
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
+        task: a task to evaluate the policy on as it learns, for a learning curve in metrics.jsonl
+        evaluate_every: updates between two such evaluations
     """
     from safemil import api
     from safemil.algorithms import find
@@ -68,6 +73,10 @@ def train(
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     resolve(method.PRESETS["fast"], settings)  # a wrong name or value is told before anything is read
     piles = _load_piles(data, nonpreferred, unlabeled, method.NEEDS, reading.options())
+    if task is not None:
+        from safemil.evaluate import check_fits, curve
+
+        check_fits(task, piles["unlabeled"].observation_size, piles["unlabeled"].action_size)
     try:
         run = api.train(
             algorithm,
@@ -80,6 +89,8 @@ def train(
             overwrite=overwrite,
             log_every=log_every,
             checkpoint_seconds=checkpoint_seconds,
+            evaluate=curve(task) if task is not None else None,
+            evaluate_every=evaluate_every,
             **settings,
         )
     except KeyboardInterrupt:
@@ -217,4 +228,4 @@ def _console() -> Any:
     return Console()
 
 
-COMMANDS = {"train": train, "score": score, "algorithms": algorithms}
+COMMANDS = {"train": train, "score": score, "algorithms": algorithms, "evaluate": evaluate}

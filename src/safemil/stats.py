@@ -1,0 +1,155 @@
+"""What to say of episodes that several seeds of a method have run: small functions over `(seeds, episodes)`.
+
+The paper's measures (SafeMIL, arXiv:2511.08136, Section 5): returns and costs normalised by a reference
+policy, the mean cost of the worst episodes, and 95% intervals from 1000 bootstrap samples. Interquartile
+mean and probability of improvement are those of Agarwal et al. 2021 (arXiv:2108.13264).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from safemil.errors import InputError
+
+Scores = npt.NDArray[np.float64]  # (seeds, episodes)
+Statistic = Callable[[Scores], npt.NDArray[np.float64]]  # (..., seeds, episodes) to (...)
+
+SAMPLES = 1000
+LEVEL = 0.95
+WORST = (0.1, 0.2, 0.3, 0.5)  # shares of the episodes that CVaR is reported of
+
+
+class Interval(NamedTuple):
+    """A value, and where it lies with 95% confidence."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half the interval's width, what stands after ±."""
+        return (self.high - self.low) / 2
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ± {self.half:.2f}"
+
+
+def normalised_return(returns: npt.ArrayLike, random: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
+    """Returns on a scale where the random policy's mean is 0 and the reference policy's is 1.
+
+    >>> normalised_return([[10.0, 30.0]], random=[[0.0, 20.0]], reference=[[30.0]])
+    array([[0., 1.]])
+    """
+    low, high = (float(np.asarray(each, np.float64).mean()) for each in (random, reference))
+    if low == high:
+        raise InputError(
+            f"the random and the reference policy both return {low:g}; there is no scale between them."
+        )
+    return (np.asarray(returns, np.float64) - low) / (high - low)
+
+
+def normalised_cost(costs: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
+    """Costs above the reference policy's mean.
+
+    >>> normalised_cost([[10.0, 30.0]], reference=[[5.0, 15.0]])
+    array([[ 0., 20.]])
+    """
+    return np.asarray(costs, np.float64) - np.asarray(reference, np.float64).mean()
+
+
+def cvar(costs: npt.ArrayLike, share: float = 0.2) -> npt.NDArray[np.float64]:
+    """Mean cost of the worst `share` of each seed's episodes; of an episode on the border, the part inside.
+
+    >>> cvar([[1.0, 2.0, 3.0, 4.0, 10.0]], 0.2)
+    array([10.])
+    >>> cvar([[1.0, 2.0, 3.0, 4.0, 10.0]], 0.3)  # all of the worst and half of the next
+    array([8.])
+    """
+    if not 0 < share <= 1:
+        raise InputError(f"the share of worst episodes must lie above 0 and up to 1, got {share:g}.")
+    worst_first = -np.sort(-np.asarray(costs, np.float64), axis=-1)
+    count = share * worst_first.shape[-1]
+    weights = np.clip(count - np.arange(worst_first.shape[-1]), 0, 1)
+    return np.asarray((worst_first * weights).sum(axis=-1) / count)
+
+
+def iqm(scores: npt.ArrayLike) -> float:
+    """Mean of the middle half of all scores: robust to one lucky seed.
+
+    >>> iqm([[0.0, 1.0], [1.0, 100.0]])
+    1.0
+    """
+    ordered = np.sort(np.asarray(scores, np.float64), axis=None)
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
+    """How likely one of ours is above one of theirs, a tie being half; give costs with a minus.
+
+    >>> probability_of_improvement([3.0, 1.0], [1.0, 2.0])  # of four pairs two are won and one is tied
+    0.625
+    """
+    a, b = np.ravel(ours)[:, None], np.ravel(theirs)[None, :]
+    return float(np.mean((a > b) + 0.5 * (a == b)))
+
+
+def times_safer(cost: float, than: float) -> float:
+    """How many times lower our normalised cost is; 1 if neither is above 0, ∞ if only theirs is.
+
+    >>> times_safer(2.0, than=10.0), times_safer(-1.0, than=4.0), times_safer(-1.0, than=-3.0)
+    (5.0, inf, 1.0)
+    """
+    if cost <= 0:
+        return float("inf") if than > 0 else 1.0
+    return max(than, 0.0) / cost
+
+
+def bootstrap(
+    scores: npt.ArrayLike, statistic: Statistic, *, samples: int = SAMPLES, seed: int = 0
+) -> npt.NDArray[np.float64]:
+    """`statistic` of `samples` data sets drawn with replacement: seeds first, then episodes of each.
+
+    Drawn so, the spread holds both what differs between seeds and what differs between episodes.
+    """
+    data = np.asarray(scores, np.float64)
+    if data.ndim != 2 or data.size == 0:
+        raise InputError(f"need scores of shape (seeds, episodes), got {data.shape}.")
+    rng = np.random.default_rng(seed)
+    seeds, episodes = data.shape
+    rows = rng.integers(seeds, size=(samples, seeds, 1))
+    columns = rng.integers(episodes, size=(samples, seeds, episodes))
+    return np.asarray(statistic(data[rows, columns]))
+
+
+def interval(
+    scores: npt.ArrayLike, statistic: Statistic | None = None, *, samples: int = SAMPLES, seed: int = 0
+) -> Interval:
+    """The mean, or another statistic, with its bootstrap interval.
+
+    >>> interval([[1.0, 1.0], [1.0, 1.0]])
+    Interval(value=1.0, low=1.0, high=1.0)
+    """
+    of = statistic or mean
+    drawn = bootstrap(scores, of, samples=samples, seed=seed)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(of(np.asarray(scores, np.float64))), float(low), float(high))
+
+
+def mean(scores: Scores) -> npt.NDArray[np.float64]:
+    """Over seeds and episodes."""
+    return np.asarray(scores.mean(axis=(-2, -1)))
+
+
+def mean_cvar(costs: Scores, share: float = 0.2) -> npt.NDArray[np.float64]:
+    """`cvar` of each seed, then the mean over seeds: a policy's risk is its own."""
+    return np.asarray(cvar(costs, share).mean(axis=-1))
+
+
+def cvar_interval(costs: npt.ArrayLike, share: float = 0.2) -> Interval:
+    """`mean_cvar` with its bootstrap interval."""
+    return interval(costs, partial(mean_cvar, share=share))
