@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import stable_baselines3
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
@@ -114,11 +114,12 @@ RECIPES = {
     ),
     "SafetyWalker2dVelocity-v1": replace(
         RUNNING, settings=(1.3, 1.5, 1.7, 1.8, 1.9, 2.0, 2.1, 2.25, 2.4, 2.6, 2.8, 3.1), stop=1_306_624,
-        young=(Age(60_000, (2.0,), NOVICE), Age(200_000, (2.0,), NOVICE), Age(800_000, (1.6, 2.6))),
+        young=(Age(60_000, (2.0,), NOVICE), Age(800_000, (1.6, 2.6))),
     ),
     "SafetyAntVelocity-v1": replace(
-        RUNNING, settings=(1.4, 1.8, 2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.2, 3.5), steps=2_000_000,
-        young=(Age(700_000, (2.0, 3.2)), Age(1_300_000, (2.0, 3.2))), deviation=0.4, effort=0.4,
+        RUNNING, settings=(1.4, 1.7, 2.0, 2.3, 2.6, 2.8, 3.0, 3.3), steps=2_000_000,
+        young=(Age(700_000, (2.0,)), Age(1_300_000, (2.0, 3.2))),
+        deviation=0.4, effort=0.4,
     ),
 }  # fmt: skip
 
@@ -148,6 +149,7 @@ class Search:
     noise: float = 0.0  # added to the actions
     young: Sequence[int] = ()  # generations of the first price that are shipped too
     careless: int = 0  # drivers shipped that take no care at all
+    borrow: str = ""  # task whose drivers are shipped too
     deviation: float = 0.2  # of the actions in the shipped policies' episodes with noise
 
 
@@ -165,9 +167,10 @@ SEARCHES = {
         DRIVERS, aims=((0.02, np.inf), (0.1, np.inf), (0.3, np.inf)),
         first=(1.5, 0.12, 0.8, 1.5, 1.5, 1.2, 0.3), generations=5, later=5,
         candidates=12, best=3, episodes=4, steps=400, spread=0.15,
+        borrow="SafetyPointGoal1-v0",
     ),
     "SafetySwimmerVelocity-v1": Search(
-        ((0.0, np.inf), (0.1, 270), (0.1, 230), (0.2, 200), (0.3, 170), (0.5, 140)),
+        ((0.0, np.inf), (0.1, 270), (0.1, 230), (0.2, 200), (0.3, 170), (0.5, 140), (0.5, 130), (0.5, 120)),
         first=[0.0] * 16, least=[-10.0] * 16, most=[10.0] * 16, spread=0.05,
         again=0.015, floor=0.0025, generations=8, later=5, candidates=24, best=6, episodes=2, steps=1000,
         young=(1, 3),
@@ -259,6 +262,9 @@ class Keeper(BaseCallback):
         self.recipe, self.folder, self.updates, self.seconds = recipe, folder, 0, seconds
         self.began = time.monotonic()
 
+    def _on_training_start(self) -> None:
+        self.first = self.model.num_timesteps * self.recipe.repeat
+
     @property
     def steps(self) -> int:
         return self.num_timesteps * self.recipe.repeat
@@ -275,7 +281,7 @@ class Keeper(BaseCallback):
             self._tell(envs)
             keep(self.model, self.training_env, self.folder)
         for age, *_ in self.recipe.young:
-            if self.steps >= age and not (self.folder / f"age-{age}.safetensors").exists():
+            if self.first < age <= self.steps and not (self.folder / f"age-{age}.safetensors").exists():
                 write_run(self.model, self.training_env, self.folder / f"age-{age}.safetensors")
 
     def _tell(self, envs: Conditioned) -> None:
@@ -384,13 +390,21 @@ def write_run(model: PPO, env: VecNormalize, path: Path) -> None:
 
 
 def search(task: str, work: Path, seed: int) -> None:
-    """Find a policy's numbers for each price by the cross-entropy method."""
+    """Find a policy's numbers for each aim by the cross-entropy method.
+
+    Aims that were found before are kept; what is then found may differ from what a search in one go finds.
+    """
     plan, folder, generator = SEARCHES[task], work / task / str(seed), np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     envs = make_vec(task, plan.candidates * plan.episodes, autoreset_mode="Disabled", threads=1)
     least, most, mean = np.array(plan.least), np.array(plan.most), np.array(plan.first)
     found: dict[str, list[float]] = {}
+    if (folder / "found.json").exists():
+        found = {name: numbers.tolist() for name, numbers in read_found(folder).items()}
     for place, (price, enough) in enumerate(plan.aims):
+        if aim_name(price, enough) in found:
+            mean = np.array(found[aim_name(price, enough)])
+            continue
         spread = (most - least) * (plan.again if place else plan.spread)
         for generation in range(plan.later if place else plan.generations):
             tried = mean + spread * generator.standard_normal((plan.candidates, len(mean)))
@@ -444,15 +458,18 @@ def export(task: str, work: Path) -> None:
     """Write every policy that ships with its card, measured over 50 episodes."""
     out = SHIPPED / task
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.iterdir():
-        old.unlink()
+    kept: set[str] = set()
     for folder in sorted((work / task).iterdir()):
-        export_networks(task, folder, int(folder.name), out)
-        if task in SEARCHES:
-            export_found(task, folder, int(folder.name), out)
+        kept |= export_networks(task, folder, int(folder.name), out)
+        if (folder / "found.json").exists():
+            kept |= export_found(task, folder, int(folder.name), out)
+    for old in out.iterdir():
+        if old.stem not in kept:
+            old.unlink()
 
 
-def export_networks(task: str, folder: Path, seed: int, out: Path) -> None:
+def export_networks(task: str, folder: Path, seed: int, out: Path) -> set[str]:
+    kept = set()
     recipe = RECIPES[task]
     for steps, settings, share in [*recipe.young, Age(recipe.end, recipe.settings)]:
         run = folder / ("final.safetensors" if steps == recipe.end else f"age-{steps}.safetensors")
@@ -462,18 +479,16 @@ def export_networks(task: str, folder: Path, seed: int, out: Path) -> None:
             card = {"task": task, "signal": signal, "method": "PPO", "steps": steps, "seed": seed}
             card["share"] = share
             card |= {"stable_baselines3": stable_baselines3.__version__, "recipe": asdict(recipe)}
-            write_policy(out / f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}", arrays, card)
+            name = f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}"
+            kept.add(write_policy(out / f"{name}.safetensors", arrays, card))
+    return kept
 
 
-def export_found(task: str, folder: Path, seed: int, out: Path) -> None:
-    """A policy for each price, one between each two, and some that take no care."""
-    plan = SEARCHES[task]
-    found = {
-        name: np.array(numbers) for name, numbers in json.loads((folder / "found.json").read_text()).items()
-    }
-    grown = [aim_name(*aim) for aim in plan.aims]
-    signals = {}
-    for name, (price, enough) in zip(grown, plan.aims, strict=True):
+def export_found(task: str, folder: Path, seed: int, out: Path) -> set[str]:
+    """A policy for each aim, one between each two, some that take no care, and those of a task alike."""
+    plan, found, signals = SEARCHES[task], read_found(folder), {}
+    grown = [name for name in (aim_name(*aim) for aim in plan.aims) if name in found]
+    for name, (price, enough) in zip(grown, plan.aims, strict=False):
         limit = "" if enough == np.inf else f", no return beyond {enough:g} counted"
         signals |= {each: SIGNALS["price"].format(price) + limit for each in found if each.startswith(name)}
     for one, other in pairwise(grown):
@@ -482,16 +497,26 @@ def export_found(task: str, folder: Path, seed: int, out: Path) -> None:
     for i, name in enumerate(grown[: plan.careless]):
         found[f"careless{i}"] = np.append(0.0, found[name][1:])
         signals[f"careless{i}"] = f"as {name}, care set to 0 afterwards"
-    steps = plan.generations * plan.candidates * plan.episodes * plan.steps
+    for name, numbers in (
+        read_found(folder.parents[1] / plan.borrow / str(seed)).items() if plan.borrow else ()
+    ):
+        found[f"borrowed-{name}"], signals[f"borrowed-{name}"] = numbers, f"as {name} in {plan.borrow}"
+    generations = plan.generations + plan.later * (len(plan.aims) - 1)
+    about = asdict(plan) | {"aims": [[price, None if e == np.inf else e] for price, e in plan.aims]}
+    card = {"task": task, "method": "cross-entropy search", "seed": seed, "search": about}
+    card["steps"] = generations * plan.candidates * plan.episodes * plan.steps  # of the whole search
+    kept = set()
     for name, numbers in found.items():
-        card = {"task": task, "signal": signals[name], "method": "cross-entropy search", "steps": steps}
-        card |= {
-            "seed": seed,
-            "share": NOVICE if "young" in name else 1.0,
-            "numbers": numbers.round(4).tolist(),
-            "search": asdict(plan),
-        }
-        write_policy(out / f"search-{name}-seed{seed}", found_arrays(task, plan, numbers), card)
+        share = NOVICE if "young" in name else 1.0
+        more = {"signal": signals[name], "share": share, "numbers": numbers.round(4).tolist()}
+        path = out / f"search-{name}-seed{seed}.safetensors"
+        kept.add(write_policy(path, found_arrays(task, plan, numbers), card | more))
+    return kept
+
+
+def read_found(folder: Path) -> dict[str, np.ndarray]:
+    found = json.loads((folder / "found.json").read_text())
+    return {name: np.array(numbers) for name, numbers in found.items()}
 
 
 def found_arrays(task: str, plan: Search, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -502,10 +527,18 @@ def found_arrays(task: str, plan: Search, numbers: np.ndarray) -> dict[str, np.n
     return {"weight0": weights, "bias0": np.zeros(size), "deviation": np.full(size, plan.deviation)}
 
 
-def write_policy(path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any]) -> None:
-    path = path.with_name(path.name + ".safetensors")
-    save_file({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}, path)
-    write_card(path, card)
+def write_policy(path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any]) -> str:
+    """Write weights and card, unless these weights have been measured already; gives the policy's name."""
+    content = save({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()})
+    told = path.with_suffix(".json")
+    before = json.loads(told.read_text()) if told.exists() else {}
+    if not (before.get("episodes") == EPISODES and path.read_bytes() == content):
+        path.write_bytes(content)
+        card |= measured(path, card)
+    else:
+        card |= {name: before[name] for name in ("episodes", "return", "cost", "length")}
+    told.write_text(json.dumps(card, indent=2) + "\n")
+    return path.stem
 
 
 def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.ndarray]:
@@ -517,20 +550,15 @@ def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.nd
     }
 
 
-def write_card(path: Path, card: dict[str, Any]) -> None:
-    """What the policy was trained for, and what it does: half of the episodes with noise, half without."""
+def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
+    """What the policy does: means over episodes of which every other one has noise."""
     path.with_suffix(".json").write_text(json.dumps(card))
     noise = np.arange(EPISODES) % 2.0
     seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
-    means = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
-    card["episodes"] = EPISODES
-    card |= {name: round(float(values.mean()), 2) for name, values in means.items()}
-    path.with_suffix(".json").write_text(json.dumps(card, indent=2) + "\n")
-    line = (
-        f"{path.stem:40} return {card['return']:8.1f}  cost {card['cost']:6.1f}  length {card['length']:6.1f}"
-    )
-    parts = [f"{values[noise == 0].mean():.1f} {values[noise == 1].mean():.1f}" for values in means.values()]
-    print(line, " without noise, with:", ", ".join(parts), flush=True)
+    values = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
+    means = {name: round(float(each.mean()), 2) for name, each in values.items()}
+    print(f"{path.stem:40}", *(f"{name} {mean:8.1f}" for name, mean in means.items()), flush=True)
+    return {"episodes": EPISODES, **means}
 
 
 def main() -> None:
