@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 lock: $(STAMP)  ## pin every dependency anew
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra video --group dev --universal --fork-strategy fewest --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra video --extra ray --group dev --universal --fork-strategy fewest --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock
 
 clean:

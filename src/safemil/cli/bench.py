@@ -1,5 +1,6 @@
-"""`safemil evaluate` and `safemil bench`."""
+"""`safemil evaluate`, `safemil bench` and `safemil tables`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,3 +49,51 @@ def evaluate(
     console.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
     console.print(table)
     print(run / FILE)
+
+
+def bench(
+    grid: tyro.conf.Positional[Path],
+    *,
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
+    engine: str = "local",
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None,
+) -> int:
+    """Run a grid of tasks, algorithms, settings and seeds; what is done already is not done again.
+
+    safemil bench benchmarks/paper.toml --out results/paper
+
+    Args:
+        grid: TOML file that describes the grid (docs/benchmark.md)
+        out: folder of results, one small JSON file per cell
+        engine: local, or ray for a Ray cluster
+        workers: how many cells to run at once; as many as there are cores if left out
+    """
+    from safemil.bench.grid import read_grid
+    from safemil.bench.running import run_grid
+
+    try:
+        failures = run_grid(read_grid(grid), grid.read_text(), out, engine=engine, workers=workers)
+    except KeyboardInterrupt:
+        print(f"\nstopped; finished cells are in {out}. The same command goes on.", file=sys.stderr)
+        return 130
+    for name in failures:
+        print(f"failed: {name} (see {out / 'failed' / name}.txt)", file=sys.stderr)
+    print(out)
+    return 1 if failures else 0
+
+
+def tables(
+    results: tyro.conf.Positional[Path], *, out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+) -> None:
+    """Make tables and figures of a benchmark's results, beside the paper's numbers.
+
+    safemil tables results/paper --out docs/results.md
+
+    Args:
+        results: folder that `safemil bench` wrote
+        out: Markdown page to write; figures, CSV and LaTeX go into a folder beside it
+    """
+    from safemil.bench.page import write_page
+
+    write_page(results, out)
+    print(out)

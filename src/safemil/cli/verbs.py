@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from safemil.cli.bench import evaluate
+from safemil.cli.bench import bench, evaluate, tables
 from safemil.cli.data import READING, ReadingFlags
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
@@ -228,4 +228,11 @@ def _console() -> Any:
     return Console()
 
 
-COMMANDS = {"train": train, "score": score, "algorithms": algorithms, "evaluate": evaluate}
+COMMANDS = {
+    "train": train,
+    "score": score,
+    "algorithms": algorithms,
+    "evaluate": evaluate,
+    "bench": bench,
+    "tables": tables,
+}

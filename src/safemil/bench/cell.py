@@ -1,0 +1,109 @@
+"""One cell: data, training, evaluation, and a small JSON file with all that is needed to redo it.
+
+Nothing here imports JAX before a cell runs: a worker first says how many threads it may use.
+"""
+
+import json
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safemil.bench.grid import RANDOM, Cell
+from safemil.files import atomic_file
+
+CELLS = "cells"
+VERSIONS = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
+
+
+def one_thread() -> None:
+    """Let JAX compute on one thread, which is what makes results equal on machines of any size.
+
+    XLA sizes its pools by NPROC, else by the cores the process may run on; neither the Eigen flag nor
+    `intra_op_parallelism_threads` changes them. It has to be said before JAX is imported.
+    """
+    os.environ["NPROC"] = "1"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def result_file(results: Path, cell: Cell) -> Path:
+    return results / CELLS / f"{cell.name}.json"
+
+
+def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
+    with atomic_file(result_file(results, cell)) as file:
+        file.write_text(json.dumps(result) + "\n")
+
+
+def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
+    """The result of a cell: the same whenever and wherever it runs, but for `seconds`."""
+    import safemil
+    from safemil import evaluate
+    from safemil.bench.sources import piles
+
+    began = time.monotonic()
+    data = None if cell.algorithm == RANDOM else piles(cell.source, folder, cell.data)
+    loaded = time.monotonic()
+    act, metrics = _policy(cell, data)
+    trained = time.monotonic()
+    found = evaluate.roll_out(
+        cell.task, act, episodes=cell.evaluation["episodes"], seed=cell.evaluation["seed"], threads=1
+    )
+    ended = time.monotonic()
+    return {
+        "cell": cell.to_json(),
+        "versions": {
+            "safemil": safemil.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in VERSIONS},
+        },
+        "data_sha256": data.hashes() if data else {},
+        **{name: values[0] for name, values in found.to_json().items()},
+        "curve": _curve(metrics),
+        "metrics": {name: value for line in metrics for name, value in line.items() if name != "seconds"},
+        "seconds": {
+            "data": round(loaded - began, 2),
+            "train": round(metrics[-1]["seconds"], 2) if metrics else 0.0,
+            "evaluate": round(ended - trained, 2),
+            "all": round(ended - began, 2),
+        },
+    }
+
+
+def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """What acts, and what was noted as it learned; evaluation alone is given the true costs."""
+    from safemil import evaluate
+
+    if cell.algorithm == RANDOM:
+        return evaluate.random_policy(evaluate.sizes(cell.task)[1], cell.seed), []
+    from safemil import api
+    from safemil.algorithms import find
+
+    every, episodes = cell.evaluation["curve_every"], cell.evaluation["curve_episodes"]
+    evaluate.check_fits(cell.task, data.unlabeled.observation_size, data.unlabeled.action_size)
+    needs = find(cell.algorithm).NEEDS
+    given = {name: pile for name, pile in data._asdict().items() if name in needs}
+    run = api.train(
+        cell.algorithm,
+        unlabeled=data.unlabeled,
+        **given,
+        preset=cell.preset,
+        seed=cell.seed,
+        log_every=min(every, 500) if every else 500,
+        progress=False,
+        evaluate=evaluate.curve(cell.task, episodes=episodes) if every else None,
+        evaluate_every=every or 1000,
+        **cell.settings,
+    )
+    return evaluate.policy(run), run.metrics
+
+
+def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = {"return": "evaluation/return", "cost": "evaluation/cost"}
+    return [
+        {"step": line["step"], **{short: line[name][0] for short, name in names.items()}}
+        for line in metrics
+        if names["cost"] in line
+    ]

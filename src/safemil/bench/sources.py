@@ -1,0 +1,74 @@
+"""Where the piles of a cell come from: a generated problem, a file or store, or a task's behaviour data."""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from safemil import toy
+from safemil.data import Annotations, Trajectories, load_annotated, save, split
+from safemil.errors import InputError
+from safemil.evaluate import TOYS
+from safemil.tasks.catalog import TASKS
+
+MAKER = "safemil.behaviour.making"
+
+
+class Piles(NamedTuple):
+    nonpreferred: Trajectories
+    unlabeled: Trajectories
+    annotations: Annotations  # of the unlabeled pile, for methods that are told them
+
+    def hashes(self) -> dict[str, str]:
+        return {name: pile.content_hash() for name, pile in self._asdict().items()}
+
+
+def prepare(source: str, folder: Path) -> None:
+    """Make sure that the data are there, so that no two cells make them at once."""
+    if source not in TOYS:
+        _store(source, folder)
+
+
+def piles(source: str, folder: Path, drawn: Mapping[str, Any]) -> Piles:
+    """The two piles, drawn as the settings say."""
+    sizes: dict[str, Any] = {
+        name: drawn[name] for name in ("nonpreferred", "unlabeled", "preferred_share", "return_rule")
+    }
+    if source in TOYS:
+        return _toy(source, drawn)
+    trajectories, annotations = load_annotated(_store(source, folder))
+    found = split(trajectories, annotations, **sizes, seed=drawn["split_seed"])
+    told = annotations.take(trajectories.lengths, found.unlabeled_episodes)
+    return Piles(found.nonpreferred, found.unlabeled, told)
+
+
+def _store(source: str, folder: Path) -> Path:
+    if source not in TASKS:
+        path = Path(source)
+        if not path.exists():
+            raise InputError(f"no data at {source}; give a path that exists, a task or {', '.join(TOYS)}.")
+        return path
+    path = folder / source
+    if not path.exists():
+        try:
+            maker = importlib.import_module(MAKER)
+        except ModuleNotFoundError:
+            raise InputError(
+                f"no data of {source} at {path}, and this safemil can't make them; put a store of annotated "
+                "episodes there, or name one under [data.sources]."
+            ) from None
+        trajectories, annotations, manifest = maker.make(source, progress=True)
+        save(path, trajectories, annotations, manifest=manifest)
+    return path
+
+
+def _toy(source: str, drawn: Mapping[str, Any]) -> Piles:
+    problem: Any = TOYS[source]
+    rng = np.random.default_rng(drawn["split_seed"])
+    bad, _ = toy.make_episodes(problem, np.ones(drawn["nonpreferred"], bool), rng)
+    reckless = rng.permutation(drawn["unlabeled"]) >= round(drawn["preferred_share"] * drawn["unlabeled"])
+    logs, truth = toy.make_episodes(problem, reckless, rng)
+    return Piles(bad, logs, truth)

@@ -1,0 +1,171 @@
+"""Grids, cells and the local engine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from safemil import toy
+from safemil.bench import local, sources
+from safemil.bench.board import Board
+from safemil.bench.cell import CELLS, run_cell
+from safemil.bench.grid import Cell, make_grid, read_grid
+from safemil.bench.running import run_grid
+from safemil.data import save
+from safemil.errors import InputError
+
+PAPER = Path(__file__).parents[2] / "benchmarks" / "paper.toml"
+DRAWN = {
+    "nonpreferred": 1,
+    "unlabeled": 4,
+    "preferred_share": 0.5,
+    "return_rule": "median",
+    "split_seed": 0,
+}
+
+
+def contents(results):
+    """What each cell came to, but for how long it took."""
+    files = {path.name: json.loads(path.read_text()) for path in (results / CELLS).glob("*.json")}
+    return {name: {**found, "seconds": None} for name, found in files.items()}
+
+
+def small(**parts):
+    studies = {"one": {"algorithms": ["bc"], "vary": parts.pop("vary", {})}}
+    return {"families": {"toys": {"tasks": ["toy:speed"]}}, "studies": studies, "seeds": 2} | parts
+
+
+def test_a_cell_says_everything_needed_to_redo_it(results):
+    for found in contents(results).values():
+        assert len(found["returns"]) == len(found["costs"]) == len(found["lengths"]) == 4
+        assert found["versions"].keys() >= {"safemil", "jax", "mujoco"}
+        if found["cell"]["algorithm"] == "bc":
+            assert [point["step"] for point in found["curve"]] == [10, 20]
+            assert found["data_sha256"].keys() == {"nonpreferred", "unlabeled", "annotations"}
+
+
+def test_a_cell_is_a_function_of_its_settings(results):
+    random = next(found for name, found in contents(results).items() if "random" in name)
+    again = run_cell(Cell.from_json(random["cell"]), Path("nowhere"))
+    assert json.loads(json.dumps({**again, "seconds": None})) == random
+
+
+def test_what_is_done_is_not_done_again(results, grid_file):
+    before = {path: path.stat().st_mtime_ns for path in (results / CELLS).iterdir()}
+    assert run_grid(read_grid(grid_file), grid_file.read_text(), results) == {}
+    assert {path: path.stat().st_mtime_ns for path in (results / CELLS).iterdir()} == before
+
+
+def test_any_setting_changes_the_name_of_a_cell():
+    grids = [
+        small(),
+        small(seeds=1, evaluation={"episodes": 3}),
+        small(seeds=1, data={"split_seed": 1}),
+        small(seeds=1, preset="paper"),
+        small(seeds=1, vary={"lr": [1e-3, 1e-4]}),
+    ]
+    names = [cell.name for grid in grids for cell in make_grid(grid).cells()]
+    assert len(set(names)) == len(names) == 7
+
+
+def test_families_have_settings_of_their_own_and_studies_lay_theirs_over():
+    content = small()
+    content["families"]["toys"]["settings"] = {"bc": {"batch": 7}}
+    assert {cell.settings["batch"] for cell in make_grid(content).cells()} == {7}
+    content["studies"]["one"]["vary"] = {"batch": [8, 9]}
+    assert [cell.settings["batch"] for cell in make_grid(content).cells()] == [8, 8, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sedes": 3}, 'did you mean "seeds"'),
+        ({"evaluation": {"episode": 3}}, 'did you mean "episodes"'),
+        ({"vary": {"batsch": [1]}}, 'did you mean "batch"'),
+        ({"preset": "quick"}, "fast, paper"),
+        ({"studies": {}}, "needs"),
+        ({"studies": {"one": {"tasks": ["toy:disk"]}}}, "toy:speed"),
+        ({"studies": {"one": {"algorithms": ["bcc"]}}}, 'did you mean "bc"'),
+    ],
+)
+def test_a_wrong_name_in_a_grid_is_answered_with_the_near_ones(change, message):
+    with pytest.raises(InputError, match=message):
+        make_grid(small(**change))
+
+
+def test_the_papers_grid_has_its_tasks_and_studies():
+    pytest.importorskip("safemil.algorithms.coptidice")
+    grid = read_grid(PAPER)
+    assert sum(map(len, grid.families.values())) == 6
+    assert [study.name for study in grid.studies] == [
+        "performance",
+        "bag-size",
+        "length",
+        "weighting",
+        "pooled",
+    ]
+    lengths = {(c.task, c.settings["length"]) for _, c in grid.studies[0].cells if c.algorithm == "safemil"}
+    assert ("SafetyPointGoal1-v0", 10) in lengths
+    assert ("SafetySwimmerVelocity-v1", 5) in lengths
+
+
+def test_piles_are_drawn_from_any_annotated_file(tmp_path):
+    reckless = np.arange(60) % 2 == 0
+    episodes, truth = toy.make_episodes("disc", reckless, np.random.default_rng(0))
+    save(tmp_path / "store", episodes, truth)
+    piles = sources.piles(str(tmp_path / "store"), tmp_path, DRAWN)
+    assert (piles.nonpreferred.episodes, piles.unlabeled.episodes) == (1, 4)
+    assert len(piles.annotations) == piles.unlabeled.steps
+
+
+def test_data_that_are_nowhere_are_asked_for(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="no data at"):
+        sources.piles(str(tmp_path / "gone"), tmp_path, DRAWN)
+    monkeypatch.setattr(sources, "MAKER", "safemil.no_such_module")
+    with pytest.raises(InputError, match="put a store"):
+        sources.prepare("SafetyPointGoal1-v0", tmp_path)
+
+
+def test_a_cell_that_cannot_work_is_reported_and_the_others_go_on(tmp_path, grid_file):
+    good = next(cell for cell in read_grid(grid_file).cells() if cell.algorithm == "random")
+    bad = Cell.from_json({**good.to_json(), "task": "toy:none"})
+    board = Board(2, 0, 1, tmp_path)
+    local.run([bad, good], tmp_path, tmp_path, 1, board)
+    assert list(board.failures) == [bad.name]
+    assert "no task" in (tmp_path / "failed" / f"{bad.name}.txt").read_text()
+    assert list(contents(tmp_path)) == [f"{good.name}.json"]
+
+
+def test_a_worker_that_dies_twice_at_a_cell_is_given_up(tmp_path, grid_file, monkeypatch):
+    cell = next(cell for cell in read_grid(grid_file).cells() if cell.algorithm == "random")
+    kills = []
+
+    class Deadly(Board):
+        def started(self, cell, where):
+            super().started(cell, where)
+            for child in local.multiprocessing.active_children():
+                kills.append(child.pid)
+                os.kill(child.pid, signal.SIGKILL)
+
+    board = Deadly(1, 0, 1, tmp_path)
+    local.run([cell], tmp_path, tmp_path, 1, board)
+    assert len(kills) == 2
+    assert "died" in board.failures[cell.name]
+
+
+def test_a_killed_grid_goes_on_where_it_was_and_its_workers_end(tmp_path, grid_file, results):
+    command = [sys.executable, "-m", "safemil", "bench", str(grid_file), "--out", str(tmp_path)]
+    process = subprocess.Popen([*command, "--workers", "1"], stderr=subprocess.PIPE)
+    while not list(tmp_path.glob(f"{CELLS}/*.json")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()  # ends when the workers, who share the pipe, have ended too
+    assert 0 < len(contents(tmp_path)) < 4
+    subprocess.run(command, check=True, capture_output=True)
+    assert contents(tmp_path) == contents(results)
