@@ -8,9 +8,9 @@ import pytest
 
 import safemil
 import safemil.tasks
-from conftest import random_episodes
 from safemil import evaluate, toy
 from safemil.cli import main
+from safemil.data import Trajectories
 from safemil.errors import InputError
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
@@ -19,7 +19,8 @@ TINY = {"updates": 40, "batch": 4, "hidden": [8], "log_every": 10, "progress": F
 
 @pytest.fixture(scope="module")
 def run():
-    episodes = random_episodes([30, 20], observation_size=17, action_size=6)
+    rng = np.random.default_rng(0)
+    episodes = Trajectories(rng.normal(size=(50, 17)), rng.uniform(-1, 1, (50, 6)), [30, 20])
     return safemil.train("bc", unlabeled=episodes, seeds=2, **TINY)
 
 

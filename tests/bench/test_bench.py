@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,19 @@ def test_data_that_are_nowhere_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAKER", "safemil.no_such_module")
     with pytest.raises(InputError, match="put a store"):
         sources.prepare("SafetyPointGoal1-v0", tmp_path)
+
+
+def test_a_task_without_data_does_not_stop_the_others(tmp_path):
+    content = """
+        seeds = 1
+        evaluation.episodes = 1
+        data.sources = { "toy:speed" = "nowhere" }
+        families.toys.tasks = ["toy:speed"]
+        studies.one.algorithms = ["bc", "random"]
+    """
+    failures = run_grid(make_grid(tomllib.loads(content)), content, tmp_path, workers=1)
+    assert ["no data at nowhere" in why for why in failures.values()] == [True]
+    assert [found["cell"]["algorithm"] for found in contents(tmp_path).values()] == ["random"]
 
 
 def test_a_cell_that_cannot_work_is_reported_and_the_others_go_on(tmp_path, grid_file):

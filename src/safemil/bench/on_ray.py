@@ -1,10 +1,11 @@
 """The Ray engine: the same cells as Ray tasks, on this machine or on a cluster (`RAY_ADDRESS`).
 
 A cell's result comes back to the driver, which writes it, so workers need not share its disk; a task whose
-worker dies is run again by Ray, once. Nothing is imported from Ray before this engine is asked for.
+worker dies, or that raises, is run again by Ray, once.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,13 @@ def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None,
             "the Ray engine needs Ray: pip install 'safemil[ray]', or use --engine local."
         ) from None
 
-    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    mine = None if os.environ.get("RAY_ADDRESS") else workers  # a cluster has the workers it has
+    ray.init(num_cpus=mine, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        task = ray.remote(num_cpus=1, max_retries=RETRIES)(ray_cell)
+        task = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=True)(ray_cell)
         pending = {task.remote(cell.to_json(), str(folder.resolve())): cell for cell in cells}
         for cell in pending.values():
-            board.started(cell, "Ray")
+            board.started(cell, "given to Ray")
         while pending:
             done, _ = ray.wait(list(pending), timeout=1.0)
             for each in done:

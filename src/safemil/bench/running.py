@@ -6,9 +6,9 @@ from pathlib import Path
 
 from safemil.bench.board import Board
 from safemil.bench.cell import result_file
-from safemil.bench.grid import Grid
+from safemil.bench.grid import RANDOM, Cell, Grid
 from safemil.bench.sources import prepare
-from safemil.errors import unknown
+from safemil.errors import InputError, unknown
 from safemil.files import atomic_file
 from safemil.tasks.worlds import cores
 
@@ -27,12 +27,30 @@ def run_grid(
     cells = grid.cells()
     missing = [cell for cell in cells if not _is_done(result_file(results, cell))]
     folder = Path(grid.folder)
-    for source in sorted({cell.source for cell in missing}):
-        prepare(source, folder)
+    without = _sources_without_data(missing, folder)
     with Board(len(cells), len(cells) - len(missing), workers or cores(), results) as board:
+        for cell in missing:
+            if _needs(cell) in without:
+                board.failed(cell, without[cell.source])
+        missing = [cell for cell in missing if _needs(cell) not in without]
         if missing:
             importlib.import_module(ENGINES[engine]).run(missing, results, folder, workers, board)
         return board.failures
+
+
+def _sources_without_data(cells: list[Cell], folder: Path) -> dict[str, str]:
+    """Make what data are missing; those that can't be had, with the reason, need not stop the others."""
+    reasons = {}
+    for source in sorted({source for cell in cells if (source := _needs(cell))}):
+        try:
+            prepare(source, folder)
+        except InputError as error:
+            reasons[source] = str(error)
+    return reasons
+
+
+def _needs(cell: Cell) -> str | None:
+    return None if cell.algorithm == RANDOM else cell.source
 
 
 def _is_done(path: Path) -> bool:
