@@ -53,7 +53,9 @@ class Server:
         request.send_header("Content-Length", str(len(body)))
         request.send_header("ETag", '"1"')
         request.end_headers()
-        request.wfile.write(body[: len(body) // 2] if fault == "breaks" else b"" if fault == "nothing" else body)
+        request.wfile.write(
+            body[: len(body) // 2] if fault == "breaks" else b"" if fault == "nothing" else body
+        )
 
     def close(self):
         self.http.shutdown()
