@@ -171,7 +171,7 @@ SEARCHES = {
     ),
     "SafetySwimmerVelocity-v1": Search(
         ((0.0, np.inf), (0.1, 270), (0.1, 230), (0.2, 200), (0.3, 170),
-         (0.5, 140), (0.5, 130), (0.5, 120), (0.4, 135), (0.3, 145)),
+         (0.5, 140), (0.5, 130), (0.5, 120), (0.4, 135)),
         first=[0.0] * 16, least=[-10.0] * 16, most=[10.0] * 16, spread=0.05,
         again=0.015, floor=0.0025, generations=8, later=5, candidates=24, best=6, episodes=2, steps=1000,
         young=(1, 3),
