@@ -2,7 +2,8 @@
 
     python tools/dataset_page.py --data data
 
-Datasets that are not in the folder yet are made first, as `safemil data make TASK --out data/TASK` does.
+The folder holds what `safemil data make TASK --out data/TASK` made; tasks that are not in it are left out of
+the comparison.
 """
 
 import argparse
@@ -10,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from safemil.behaviour.making import make
 from safemil.behaviour.paper import TABLE, Means
 from safemil.behaviour.plotting import scatters
-from safemil.behaviour.policy import SHIPPED, shipped
-from safemil.data import Annotations, Trajectories, load_annotated, save, split
+from safemil.behaviour.policy import shipped
+from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -61,12 +61,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the datasets, one per task")
     given = parser.parse_args()
-    tasks = [task for task in TABLE if any((SHIPPED / task).glob("*.safetensors"))]
-    for task in tasks:
-        if not (given.data / task).exists():
-            print(f"making {task}", flush=True)
-            trajectories, annotations, manifest = make(task, progress=True)
-            save(given.data / task, trajectories, annotations, format="store", manifest=manifest)
+    tasks = [task for task in TABLE if (given.data / task).exists()]
     datasets = {task: load_annotated(given.data / task) for task in tasks}
     figure = scatters(DOCS / "datasets", datasets)
     rows = [row(task, read_manifest(given.data / task), *datasets[task]) for task in tasks]
@@ -82,7 +77,7 @@ def main() -> None:
     ]
     text = HEAD + "\n" + table(titles, rows) + AIM + FIGURE + POLICIES
     page = DOCS / "datasets.md"
-    page.write_text(text + "".join(f"\n### {task}\n\n{policies(task)}" for task in tasks), encoding="utf-8")
+    page.write_text(text + "".join(f"\n### {task}\n\n{policies(task)}" for task in TABLE), encoding="utf-8")
     print(*figure, page, sep="\n")
 
 

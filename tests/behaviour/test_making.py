@@ -77,7 +77,10 @@ def test_recorded_actions_give_the_recorded_episode_again():
         assert info["cost"] == seen.costs[1, step]
     assert truncated
     np.testing.assert_array_equal(observation.astype(np.float32), seen.observations[1, step + 1])
-    np.testing.assert_array_equal(seen.actions[0, 0], policy.act(seen.observations[:1, 0], 0.0)[0].astype("f"))
+    likely = policy.act(seen.observations[:1, 0], np.zeros((1, 2)))[0]
+    np.testing.assert_allclose(
+        seen.actions[0, 0], likely, atol=1e-4
+    )  # observations are kept in single precision
 
 
 def test_an_episode_that_ends_early_holds_nothing_of_the_next():

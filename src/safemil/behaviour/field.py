@@ -60,7 +60,7 @@ def drive(lidars: Lidars, numbers: Array, observations: Array) -> Array:
 
 
 def _angles(echoes: Array) -> Array:
-    """Where in its bin a thing is, as its echo spreads to the bins beside; the middle where that can't be told."""
+    """Where in its bin a thing is, as its echo spreads to the bins beside; its middle if that is unclear."""
     left, right = np.roll(echoes, -1, axis=1), np.roll(echoes, 1, axis=1)
     share = left / np.maximum(left + right, 1e-9)
     peak = (echoes >= left) & (echoes >= right) & (left + right > 0)
