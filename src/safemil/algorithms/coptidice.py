@@ -12,6 +12,10 @@ Defaults are those of OSRL (Liu et al. 2024, arXiv:2306.09303), which SafeMIL us
   observations among the steps of the batch, where they are rare.
 - ν and χ are one network each, as in the paper; OSRL takes the smaller of two.
 - Steps whose successor was not recorded are left out.
+
+The limit holds for the weighted steps, not for the policy cloned from them. Where the risk lies in the step
+itself (`toy`, "speed") the policy keeps to it; where it lies ahead ("disc") it did not within 6,000 updates:
+a limit of 1 was met by the weights, and the policy cost 14 an episode where the data cost 11.
 """
 
 import math
