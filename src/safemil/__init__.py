@@ -1,9 +1,9 @@
 """Learn safe policies from incident logs.
 
-    bad, logs = safemil.load("incidents.parquet"), safemil.load("logs.parquet")
-    run = safemil.train("safemil", nonpreferred=bad, unlabeled=logs, seed=0)
-    risk = run.cost(logs)                   # one array per episode
-    action = run.act(logs.observations[0])  # deterministic by default
+bad, logs = safemil.load("incidents.parquet"), safemil.load("logs.parquet")
+run = safemil.train("safemil", nonpreferred=bad, unlabeled=logs, seed=0)
+risk = run.cost(logs)                   # one array per episode
+action = run.act(logs.observations[0])  # deterministic by default
 """
 
 import importlib
