@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from finished import contents
 
 from safemil import toy
 from safemil.bench import local, sources
@@ -29,12 +30,6 @@ DRAWN = {
     "return_rule": "median",
     "split_seed": 0,
 }
-
-
-def contents(results):
-    """What each cell came to, but for how long it took."""
-    files = {path.name: json.loads(path.read_text()) for path in (results / CELLS).glob("*.json")}
-    return {name: {**found, "seconds": None} for name, found in files.items()}
 
 
 def small(**parts):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_bench import contents
+from finished import contents
 
 pytest.importorskip("ray")
 
