@@ -50,8 +50,8 @@ POLICIES = """
 ## The policies
 
 Trained or searched by `tools/train_behaviour.py`, which says how; each has a card beside its weights. Means
-over 50 episodes, every other one with noise in its actions. Share is the weight of a policy in a dataset:
-those with little of it are there for their low returns.
+over 50 episodes or more, every other one with noise in its actions. Share is the weight of a policy in a
+dataset: those with little of it are there for their low returns.
 """
 
 
@@ -120,7 +120,7 @@ def policies(task: str) -> str:
     cards = [(policy.name, policy.card) for policy in shipped(task)]
     rows = [
         [f"`{name}`", card["signal"], card["method"], f"{card['steps']:,}", f"{card['share']:g}"]
-        + [f"{card[mean]:.1f}" for mean in ("return", "cost", "length")]
+        + [f"{card[mean]:.1f}" if mean in card else "-" for mean in ("return", "cost", "length")]
         for name, card in cards
     ]
     return table(["policy", "signal", "method", "steps", "share", "return", "cost", "length"], rows)
