@@ -39,10 +39,10 @@ def make(
 
 
 def share_out(episodes: int, shares: list[float]) -> list[int]:
-    """Whole numbers in proportion to the shares, at least 1 each, that add up to the episodes.
+    """One episode each, and the rest in proportion to the shares.
 
     >>> share_out(10, [1.0, 1.0, 0.25])
-    [5, 4, 1]
+    [4, 4, 2]
     """
     spare = episodes - len(shares)
     ends = np.rint(np.cumsum(shares) / sum(shares) * spare).astype(int)
