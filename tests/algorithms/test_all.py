@@ -22,6 +22,14 @@ SMALL = {  # settings that make an update cheap, for the algorithms that have th
     "hidden": (8,),
     "hidden_cost": (8,),
     "hidden_policy": (8,),
+    "hidden_discriminator": (8,),
+    "hidden_reward": (8,),
+    "hidden_nu": (8,),
+    "hidden_critic": (8,),
+    "reward_updates": 4,
+    "pairs": 4,
+    "discriminator_batch": 8,
+    "cost_batch": 8,
 }
 
 
