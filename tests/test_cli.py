@@ -138,8 +138,13 @@ def test_a_damaged_manifest_is_an_error(folder, tmp_path, capsys):
     assert "is damaged: 'action_size' is missing or wrong" in capsys.readouterr().err
 
 
+# A shell that starts the tests in the background makes all they start deaf to Ctrl-C; undo that.
+LISTENING = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+RUN = f"{LISTENING}; from safemil.cli import main; sys.exit(main())"
+
+
 def start(folder, *command, wrapper=()):
-    command = [*wrapper, sys.executable, "-m", "safemil", *command]
+    command = [*wrapper, sys.executable, "-c", RUN, *command]
     return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 

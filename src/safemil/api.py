@@ -470,7 +470,17 @@ def _git_state() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():  # installed: a repository around it would be somebody else's
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    # Without optional locks: a run that is killed must not leave a locked repository behind.
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
