@@ -66,7 +66,7 @@ def test_without_a_render_mode_nothing_is_drawn():
 
 
 @needs_gl
-# imageio forks to start ffmpeg, which takes the place of the fork at once: no lock of JAX can be caught in it.
+# imageio forks to start ffmpeg, which replaces the fork at once: no lock of JAX can be caught in it.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_the_command_writes_pictures_and_videos(tmp_path, capsys):
     for name in ("swim.png", "swim.mp4"):
