@@ -27,10 +27,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: $(STAMP)  ## pin every dependency anew
+lock: $(STAMP)  ## pin what pyproject.toml asks for; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra video --extra ray --group dev --universal --fork-strategy fewest --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header --upgrade -o requirements.lock
+		--generate-hashes --no-emit-index-url --no-header $(UPGRADE) -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist demo

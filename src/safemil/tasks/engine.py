@@ -28,6 +28,7 @@ def _choose_drawing_library() -> None:
 def _import_mujoco() -> Any:
     try:
         import mujoco
+        import mujoco.rollout
     except (ImportError, AttributeError, RuntimeError) as error:  # what a missing library raises
         if "MUJOCO_GL" not in os.environ:
             raise

@@ -16,7 +16,7 @@ from safemil.tasks.worlds import Array
 
 TRIES = 100  # places tried for one thing before all are drawn anew
 RESTARTS = 10_000  # layouts begun before giving up
-BLOCK = 2048  # pairs of numbers drawn at once
+BLOCK = 4096  # pairs of numbers drawn at once
 WINDOW = 200  # places tried at once; the fastest in trials
 
 Place = tuple[float, float]
@@ -71,12 +71,11 @@ class Layout:
         """The places found until a thing found none, and how many pairs are used up then."""
         xs: list[float] = []
         ys: list[float] = []
+        number = draws.numbers.item
         for index in range(self.single):
             (left, bottom, width, depth), limits = self._frames[index], self._limits[index]
-            tries = slice(used, used + TRIES)
-            for across, up in zip(draws.across[tries], draws.up[tries], strict=True):
-                used += 1
-                x, y = left + width * across, bottom + depth * up
+            for pair in range(used, used + TRIES):
+                x, y = left + width * number(2 * pair), bottom + depth * number(2 * pair + 1)
                 for other_x, other_y, limit in zip(xs, ys, limits, strict=True):
                     dx, dy = x - other_x, y - other_y
                     if dx * dx + dy * dy < limit:
@@ -84,19 +83,23 @@ class Layout:
                 else:
                     xs.append(x)
                     ys.append(y)
+                    used = pair + 1
                     break
             else:
-                break
+                return xs, ys, used + TRIES
         return xs, ys, used
 
     def _place_crowd(self, draws: "_Draws", used: int, xs: list[float], ys: list[float]) -> int:
         """Append the crowd's places until one finds none; the few that are clear of all else come at once."""
-        limits = self._limits[-1][self.single :]
-        for pair, x, y in self._clear_places(draws, used, xs, ys):
+        limit = self._limits[-1][-1]
+        for pair, x, y in self._clear_places(draws, used, np.array([xs, ys])):
             if pair >= used + TRIES:
                 break
-            crowd = zip(xs[self.single :], ys[self.single :], limits, strict=False)
-            if all((x - a) * (x - a) + (y - b) * (y - b) >= limit for a, b, limit in crowd):
+            for other_x, other_y in zip(xs[self.single :], ys[self.single :], strict=True):
+                dx, dy = x - other_x, y - other_y
+                if dx * dx + dy * dy < limit:
+                    break
+            else:
                 xs.append(x)
                 ys.append(y)
                 used = pair + 1
@@ -104,18 +107,15 @@ class Layout:
                     return used
         return used + TRIES
 
-    def _clear_places(
-        self, draws: "_Draws", first: int, xs: list[float], ys: list[float]
-    ) -> Iterator[tuple[int, float, float]]:
-        """From the pair `first` on, those that put one of the crowd clear of all else."""
-        other_x, other_y = np.array(xs)[:, None], np.array(ys)[:, None]
+    def _clear_places(self, draws: "_Draws", first: int, others: Array) -> Iterator[tuple[int, float, float]]:
+        """From the pair `first` on, those that put one of the crowd clear of others (2, K)."""
         for start in range(first, first + TRIES * self.crowd, WINDOW):
-            dx, dy = draws.x[start : start + WINDOW] - other_x, draws.y[start : start + WINDOW] - other_y
-            dx *= dx
-            dy *= dy
-            dx += dy
-            for index in (dx >= self._crowd_limits).all(axis=0).nonzero()[0].tolist():
-                yield start + index, draws.x.item(start + index), draws.y.item(start + index)
+            tried = draws.places[:, start : start + WINDOW]
+            gaps = tried[:, None, :] - others[:, :, None]  # (2, K, W)
+            gaps *= gaps
+            clear = np.logical_and.reduce(gaps[0] + gaps[1] >= self._crowd_limits).nonzero()[0]
+            x, y = tried[:, clear].tolist()
+            yield from zip((clear + start).tolist(), x, y, strict=True)
 
 
 class _Draws:
@@ -123,21 +123,18 @@ class _Draws:
 
     def __init__(self, rng: np.random.RandomState, frame: tuple[float, ...], block: int) -> None:
         self.rng, self.frame, self.block = rng, frame, block
-        self.across: list[float] = []  # of a frame's width
-        self.up: list[float] = []  # of its depth
-        self.x, self.y = np.zeros(0), np.zeros(0)
+        self.numbers = np.zeros(0)  # of a frame's width and of its depth in turn
+        self.places = np.zeros((2, 0))
 
     def provide(self, count: int) -> None:
         """Have at least so many pairs."""
-        missing = count - len(self.x)
+        missing = count - self.places.shape[1]
         if missing <= 0:
             return
-        left, bottom, width, depth = self.frame
-        block = self.rng.random_sample((max(missing, self.block), 2))
-        self.across += block[:, 0].tolist()
-        self.up += block[:, 1].tolist()
-        self.x = np.concatenate([self.x, left + width * block[:, 0]])
-        self.y = np.concatenate([self.y, bottom + depth * block[:, 1]])
+        low, extent = np.reshape(self.frame, (2, 2, 1))
+        block = self.rng.random_sample(2 * max(missing, self.block))
+        self.numbers = np.concatenate([self.numbers, block])
+        self.places = np.concatenate([self.places, low + extent * block.reshape(-1, 2).T], axis=1)
 
 
 def _square_limit(distance: float) -> float:

@@ -16,6 +16,9 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
+SHARE = 4  # rows per thread from which a second thread pays for being woken
+
+
 class Outcome(NamedTuple):
     """What a step gave, one entry per world of the batch."""
 
@@ -98,7 +101,7 @@ class Crew:
     def run(self, function: Callable[[Sequence[int]], None], rows: Ints) -> None:
         """Call `function` with parts of the rows, one part per thread."""
         listed = rows.tolist()
-        if self.pool is None or len(listed) < self.threads:
+        if self.pool is None or len(listed) < SHARE * self.threads:
             function(listed)
             return
         own, *others = (listed[first :: self.threads] for first in range(self.threads))
