@@ -10,6 +10,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from safemil.files import atomic_file
 from safemil.tasks import TASKS, make_vec
 from safemil.tasks.engine import mujoco
 from safemil.tasks.point import SUBSTEPS, model_xml
+from safemil.tasks.worlds import cores
 
 ORIGINAL = """
 import sys, time, warnings
@@ -79,6 +81,25 @@ def time_floor(name: str, steps: int = 1000) -> float:
     return steps / (time.perf_counter() - start)
 
 
+def time_second_core(name: str, steps: int = 1000) -> float:
+    """How much more bare physics all cores do at once than one: what no batch can exceed."""
+    model, substeps = physics(name)
+    data = [mujoco.MjData(model) for _ in range(cores())]
+
+    def run(one: Any) -> None:
+        mujoco.mj_resetData(model, one)
+        mujoco.mj_step(model, one, steps * substeps)
+
+    start = time.perf_counter()
+    run(data[0])
+    alone = time.perf_counter() - start
+    with ThreadPoolExecutor(len(data)) as pool:
+        start = time.perf_counter()
+        list(pool.map(run, data))
+        together = time.perf_counter() - start
+    return len(data) * alone / together
+
+
 def physics(name: str) -> tuple[Any, int]:
     """A task's model, and physics steps per step."""
     worlds: Any = TASKS[name].make(1, 1)
@@ -126,6 +147,7 @@ def time_task(settings: Settings, name: str) -> dict[str, float]:
         "single": lambda: time_single(name),
         "batch, 1 core": lambda: time_batch(name, settings.envs, 1),
         "batch, all cores": lambda: time_batch(name, settings.envs, None),
+        "all / 1 core, physics": lambda: time_second_core(name),
     }
     if settings.original is not None:
         original = settings.original
@@ -148,17 +170,18 @@ def time_resets(name: str, count: int = 100) -> float:
 def main(settings: Settings) -> None:
     console = Console()
     columns = ("floor", "single", "batch, 1 core", "batch, all cores", "original")
-    table = Table("task", *columns, "single x", "batch, 1 core x", "all / 1 core", "reset ms")
+    ratios = ("single x", "batch, 1 core x", "all / 1 core", "all / 1 core, physics")
+    table = Table("task", *columns, *ratios, "reset ms")
     figures = {}
     for name in settings.tasks:
         rates = time_task(settings, name)
         figures[name] = {**rates, "reset ms": time_resets(name)}
         original = rates.get("original", np.nan)
-        ratios = [rates["single"] / original, rates["batch, 1 core"] / original]
-        ratios += [rates["batch, all cores"] / rates["batch, 1 core"]]
+        shares = [rates["single"] / original, rates["batch, 1 core"] / original]
+        shares += [rates["batch, all cores"] / rates["batch, 1 core"], rates["all / 1 core, physics"]]
         speeds = [f"{rates[what]:.0f}" if what in rates else "-" for what in columns]
-        table.add_row(name, *speeds, *(f"{r:.2f}" for r in ratios), f"{figures[name]['reset ms']:.2f}")
-        console.print(f"{name}: {json.dumps({key: round(value, 1) for key, value in figures[name].items()})}")
+        table.add_row(name, *speeds, *(f"{each:.2f}" for each in shares), f"{figures[name]['reset ms']:.2f}")
+        console.print(f"{name}: {json.dumps({key: round(value, 2) for key, value in figures[name].items()})}")
     console.print(table)
     if settings.out is not None:
         with atomic_file(settings.out) as path:
