@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test check demo lock clean
+.PHONY: test check demo docs lock clean
 
 test: check  ## set up, then run linters, type checks and tests
 	$(BIN)/python -m pytest
@@ -27,10 +27,13 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+docs: $(STAMP)  ## build the documentation into site/
+	$(BIN)/mkdocs build --quiet
+
 lock: $(STAMP)  ## pin what pyproject.toml asks for; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra video --extra ray --group dev --universal --fork-strategy fewest --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header $(UPGRADE) -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist demo
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist demo site

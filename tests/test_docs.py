@@ -1,0 +1,107 @@
+"""Every page: its Python runs, its commands and flags exist, and so do the files it names."""
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("benchmarks", "docs", "examples", "src", "tests", "tools")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[str]:
+    """Commands on lines of their own, indented or in a fence, with continued lines joined."""
+    text = page.read_text().replace("\\\n", " ")
+    return re.findall(r"^(?: {4}|)((?:safemil|make|python) \S.*?)(?: {2,}.*)?$", text, re.MULTILINE)
+
+
+@cache
+def help_of(*verbs: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "safemil", *verbs, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def verbs_of(words: list[str]) -> list[str]:
+    return words[:2] if words[0] in ("data", "tasks") else words[:1]
+
+
+CASES = [(page.name, command) for page in PAGES for command in commands(page)]
+
+
+@pytest.mark.parametrize(("page", "command"), CASES, ids=[" in ".join(reversed(case)) for case in CASES])
+def test_a_command_and_its_flags_exist(page, command):
+    program, *words = shlex.split(command, comments=True)
+    if program == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert next(word for word in words if "=" not in word) in targets
+    elif program == "python":
+        assert (ROOT / words[0]).is_file()
+    else:
+        known = help_of(*verbs_of(words)) if words[0] != "--help" else help_of()
+        for flag in (word for word in words if word.startswith("--")):
+            assert re.search(rf"{flag}\b", known), f"{flag} is not a flag of safemil {verbs_of(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    text = page.read_text()
+    linked = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    named = [ROOT / path for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)]
+    missing = [path for path in (*linked, *named) if not path.exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, incident_files):
+    """In a folder with the files that the README speaks of, all blocks of a page in one go."""
+    for file in incident_files:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(blocks(page, "python")), {})
+
+
+@pytest.fixture(scope="module")
+def incident_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    command = [
+        sys.executable,
+        "-m",
+        "safemil",
+        "data",
+        "make",
+        "toy",
+        "--problem",
+        "speed",
+        "--out",
+        folder / "toy",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    return [folder / "toy" / name for name in ("incidents.parquet", "logs.parquet")]
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "--site-dir",
+        tmp_path / "site",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "segment_weights" in (tmp_path / "site" / "method" / "index.html").read_text()
