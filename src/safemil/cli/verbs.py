@@ -10,6 +10,7 @@ import tyro
 
 from safemil.cli.bench import bench, evaluate, tables
 from safemil.cli.data import READING, ReadingFlags
+from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
     from safemil.api import Run
@@ -243,4 +244,5 @@ COMMANDS = {
     "evaluate": evaluate,
     "bench": bench,
     "tables": tables,
+    "report": report,
 }
