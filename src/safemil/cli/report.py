@@ -46,9 +46,7 @@ def report(
         write_bench(path, out, overwrite=overwrite)
     else:
         piles, options = _piles(path, data, nonpreferred, unlabeled, reading)
-        write_run(
-            path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True
-        )
+        write_run(path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True)
     print(out)
 
 

@@ -76,7 +76,9 @@ def content(
     """What the page's script reads: timelines, true costs and paths of the listed episodes."""
     return {
         "episodes": [
-            _episode(row, held, risk[row.number], None if costs is None else costs[row.number], known[row.number])
+            _episode(
+                row, held, risk[row.number], None if costs is None else costs[row.number], known[row.number]
+            )
             for row in listed
         ],
         "levels": svg.LEVELS,

@@ -55,7 +55,7 @@ def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
     curves = [_line(metrics, each, *SCORES[each], scale=1 / steps) for each in SCORES]
     says = "What ĉ says of the bags it learns from. The gap between the two piles is what it has found out."
     chart = svg.lines(curves, "updates", label, says, y_range=(0.0, 1.0) if steps > 1 else None)
-    return Figure("The two piles drift apart", chart, says)
+    return Figure("ĉ of the two piles", chart, says)
 
 
 def _line(
@@ -82,8 +82,8 @@ def spread(unlabeled: Doubles, nonpreferred: Doubles | None) -> Figure:
     if nonpreferred is not None:
         groups.append(("non-preferred", "bad", nonpreferred))
     says = (
-        "Episodes by the mean ĉ of their steps. Unlabeled episodes that lie where the incidents lie deserve a "
-        "look; two humps mean that the pile holds two kinds of behaviour."
+        "Episodes by the mean ĉ of their steps. Unlabeled episodes that lie where the incidents lie deserve "
+        "a look; two humps mean that the pile holds two kinds of behaviour."
     )
     return Figure("Episodes by risk", svg.histogram(groups, "mean ĉ of an episode", says), says)
 
@@ -98,7 +98,9 @@ def projection(held: Trajectories, risk: Doubles) -> Figure:
         f"({shares[0]:.0%} and {shares[1]:.0%} of the variance). Risk that gathers in one region is a kind "
         "of situation; risk that is spread evenly is not explained by these two directions."
     )
-    return Figure("Where risk gathers", svg.scatter(*places.T, risk[rows], frame, says), says)
+    return Figure(
+        "Steps in two dimensions", svg.scatter(places[:, 0], places[:, 1], risk[rows], frame, says), says
+    )
 
 
 def principal(values: npt.ArrayLike, rows: npt.ArrayLike) -> tuple[Doubles, Doubles]:
@@ -133,7 +135,9 @@ def calibrated(bins: Sequence[Bin]) -> Figure:
         "Steps grouped by ĉ; the larger the mark, the more of them. ĉ was never told what a cost is, so "
         "it need not lie on the diagonal, but it should rise."
     )
-    return Figure("Does a higher ĉ cost more?", frame.draw(ideal + curve + Markup("").join(marks), says), says)
+    return Figure(
+        "Does a higher ĉ cost more?", frame.draw(ideal + curve + Markup("").join(marks), says), says
+    )
 
 
 def against_truth(risk: Doubles, costs: Doubles) -> Figure:
@@ -155,7 +159,9 @@ def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) 
 
     parts = [
         Markup('<path class="grid" d="M{} 4V{}"/>{}').format(
-            svg.number(x(value)), height - 34, svg.text_at(svg.number(x(value)), height - 20, text, "tick mid")
+            svg.number(x(value)),
+            height - 34,
+            svg.text_at(svg.number(x(value)), height - 20, text, "tick mid"),
         )
         for value, text in svg.ticks((low, high), most=5)
     ]
@@ -163,8 +169,16 @@ def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) 
         level = 16 + 22 * number
         parts.append(svg.text_at(room - 10, level + 4, name, "tick end"))
         parts.append(
-            Markup('<path class="line {}" d="M{} {}H{}"/><circle class="mark {}" cx="{}" cy="{}" r="5"/>').format(
-                style, svg.number(x(each.low)), level, svg.number(x(each.high)), style, svg.number(x(each.value)), level
+            Markup(
+                '<path class="line {}" d="M{} {}H{}"/><circle class="mark {}" cx="{}" cy="{}" r="5"/>'
+            ).format(
+                style,
+                svg.number(x(each.low)),
+                level,
+                svg.number(x(each.high)),
+                style,
+                svg.number(x(each.value)),
+                level,
             )
         )
     parts.append(svg.text_at(svg.number((left + right) / 2), height - 4, label, "label mid"))

@@ -104,8 +104,8 @@ def noted_piles(path: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     for name, where in paths.items():
         if not where.exists():
             raise InputError(
-                f"the {name} episodes of {path} are no longer at {where}; say where they are: give the folder "
-                "of both piles, or --unlabeled (and --nonpreferred)."
+                f"the {name} episodes of {path} are no longer at {where}; say where they are: give the "
+                "folder of both piles, or --unlabeled (and --nonpreferred)."
             )
     if not paths:
         raise InputError(
@@ -145,7 +145,9 @@ def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)
     if unlabeled.costs is not None and not np.isfinite(unlabeled.costs.astype(np.float64)).all():
-        warnings.warn(f"some costs in {path} are not finite; hindsight is left out.", InputWarning, stacklevel=2)
+        warnings.warn(
+            f"some costs in {path} are not finite; hindsight is left out.", InputWarning, stacklevel=2
+        )
         return replace(unlabeled, costs=None, rewards=None)
     return unlabeled
 

@@ -40,7 +40,9 @@ def arena(task: str, trails: Sequence[Trail], things: Sequence[Thing], half: flo
     for path, risk in trails:
         x, y = _placed(path[::STRIDE], half).T
         parts.append(svg.trail(x, y, risk[::STRIDE]))
-        parts.append(Markup('<circle class="start" cx="{}" cy="{}" r="4"/>').format(*map(svg.number, (x[0], y[0]))))
+        parts.append(
+            Markup('<circle class="start" cx="{}" cy="{}" r="4"/>').format(*map(svg.number, (x[0], y[0])))
+        )
     return svg.picture(Markup("").join(parts), SIDE, SIDE, says, "map")
 
 

@@ -89,7 +89,8 @@ def intervals(found: Sequence[Score]) -> list[figures.Figure]:
     drawn = [("Return", returns, "return of an episode", "Higher is better. " + says)]
     drawn.append(("Cost", costs, "true cost of an episode", "Lower is safer. " + says))
     return [
-        figures.Figure(title, figures.intervals(rows, label, text), text) for title, rows, label, text in drawn
+        figures.Figure(title, figures.intervals(rows, label, text), text)
+        for title, rows, label, text in drawn
     ]
 
 
@@ -113,6 +114,15 @@ def _seeds(material: Material) -> list[int]:
     others = [each for each in range(len(every)) if each != first]
     wanted = LOOPS if material.task == CIRCLE else ARENAS
     return [every[each] for each in [first, *others][:wanted]]
+
+
+def chosen(material: Material) -> str:
+    """Which episode is shown, so that nobody need wonder who picked it."""
+    told = material.compared_evaluated or material.evaluated
+    if told is None:
+        return "It is the first episode of an evaluation, not a picked one."
+    whose = told.algorithm if told is material.compared_evaluated else "this run"
+    return f"It is the one whose cost under {whose} is the middle one of those evaluated, not a picked one."
 
 
 def typical(costs: npt.NDArray[np.float64]) -> int:
@@ -146,9 +156,9 @@ def drawn(material: Material, found: Sequence[Player]) -> list[Map]:
     if material.task == CIRCLE:
         return [_together(each, half) for each in found]
     return [
-        _alone(str(material.task), each.name, walk, risk, half)
+        _alone(str(material.task), f"{each.name}, layout {number}", walk, risk, half)
         for each in found
-        for walk, risk in zip(each.walks, each.risk, strict=True)
+        for number, (walk, risk) in enumerate(zip(each.walks, each.risk, strict=True), 1)
     ]
 
 

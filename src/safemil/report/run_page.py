@@ -61,7 +61,9 @@ def facts(material: Material) -> list[tuple[str, str]]:
     if material.risk is not None:
         logs = _means(material.risk).mean()
         if material.nonpreferred_risk is not None:
-            found.append((f"{_means(material.nonpreferred_risk).mean():.2f}", "mean ĉ of non-preferred episodes"))
+            found.append(
+                (f"{_means(material.nonpreferred_risk).mean():.2f}", "mean ĉ of non-preferred episodes")
+            )
         found.append((f"{logs:.2f}", "mean ĉ of unlabeled episodes"))
         if material.true_costs is not None:
             area = hindsight.auc(np.concatenate(material.risk), material.true_costs > 0)
@@ -120,11 +122,13 @@ def _heat(material: Material) -> list[Figure]:
 
 def _around(task: str, kind: str, seen: npt.NDArray[np.float32], risk: Doubles) -> Figure:
     says = (
-        f"Mean ĉ of all unlabeled steps by where the nearest {kind} is, within 1 m of the robot, which looks up "
-        "the page. Inside the dashed ring (0.2 m) "
+        f"Mean ĉ of all unlabeled steps by where the nearest {kind} is, within 1 m of the robot, which looks "
+        "up the page. Inside the dashed ring (0.2 m) "
     )
     says += "a step costs; the learner was never told." if kind == "hazard" else "robot and gremlin touch."
-    return Figure(f"ĉ around the robot: the nearest {kind}", maps.around_heat(task, kind, seen, risk, says), says)
+    return Figure(
+        f"ĉ around the robot: the nearest {kind}", maps.around_heat(task, kind, seen, risk, says), says
+    )
 
 
 def _maps(material: Material, listed: Sequence[explorer.Row], known: Sequence[Known]) -> list[Map]:
@@ -146,7 +150,8 @@ def _maps(material: Material, listed: Sequence[explorer.Row], known: Sequence[Kn
         Map(
             maps.arena(task, [Trail(path, material.risk[row.number])], things, half, f"episode {row.name}"),
             f"episode {row.name}",
-            f"rank {row.rank}, mean ĉ {row.risk:.2f}" + ("" if row.cost is None else f", true cost {row.cost:g}"),
+            f"rank {row.rank}, mean ĉ {row.risk:.2f}"
+            + ("" if row.cost is None else f", true cost {row.cost:g}"),
         )
         for row, path, things in found
     ]
@@ -208,6 +213,7 @@ def _policy(material: Material, progress: bool) -> dict[str, Any]:
         "figures": policies.intervals(found) if found else [],
         "maps": policies.drawn(material, players),
         "clips": policies.filmed(material, players, progress=progress),
+        "chosen": policies.chosen(material),
     }
 
 

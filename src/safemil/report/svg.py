@@ -5,7 +5,7 @@ Risk is shown in `LEVELS` steps from a quiet grey-blue to a strong red: class `r
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from markupsafe import Markup
 Doubles = npt.NDArray[np.float64]
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 38  # room for the axes
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes
 LETTER = 6.5  # width of one, about
 
 
@@ -39,7 +39,6 @@ class Frame:
     y_label: str
     width: float = WIDTH
     height: float = HEIGHT
-    x_ticks: Sequence[tuple[float, str]] = field(default_factory=tuple)
 
     def x(self, values: npt.ArrayLike) -> Doubles:
         return _placed(values, self.x_range, LEFT, self.width - RIGHT)
@@ -54,8 +53,9 @@ class Frame:
 
     def _x_axis(self) -> Markup:
         base = self.height - BOTTOM
-        marks = [(value, text) for value, text in self.x_ticks or ticks(self.x_range)]
-        parts = [text_at(number(self.x(value)), base + 16, text, "tick mid") for value, text in marks]
+        parts = [
+            text_at(number(self.x(value)), base + 16, text, "tick mid") for value, text in ticks(self.x_range)
+        ]
         middle = (LEFT + self.width - RIGHT) / 2
         parts.append(text_at(number(middle), self.height - 4, self.x_label, "label mid"))
         line = Markup('<path class="axis" d="M{} {}H{}"/>').format(LEFT, base, self.width - RIGHT)
@@ -65,15 +65,11 @@ class Frame:
         parts = []
         for value, text in ticks(self.y_range, most=5):
             level = number(self.y(value))
-            parts.append(
-                Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, level, self.width - RIGHT)
-            )
+            parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, level, self.width - RIGHT))
             parts.append(text_at(LEFT - 6, number(float(level) + 4), text, "tick end"))
         middle = (TOP + self.height - BOTTOM) / 2
         turn = Markup('<g transform="translate(11 {}) rotate(-90)">{}</g>')
-        return Markup("").join(parts) + turn.format(
-            number(middle), text_at(0, 0, self.y_label, "label mid")
-        )
+        return Markup("").join(parts) + turn.format(number(middle), text_at(0, 0, self.y_label, "label mid"))
 
 
 def picture(body: Markup, width: float, height: float, says: str, style: str) -> Markup:
@@ -83,15 +79,13 @@ def picture(body: Markup, width: float, height: float, says: str, style: str) ->
     )
 
 
-def lines(curves: Sequence[Line], x_label: str, y_label: str, says: str, **ranges: Any) -> Markup:
+def lines(
+    curves: Sequence[Line], x_label: str, y_label: str, says: str, y_range: tuple[float, float] | None = None
+) -> Markup:
     """Curves with their names at the top."""
     drawn = [curve for curve in curves if len(curve.x)]
-    frame = Frame(
-        span([curve.x for curve in drawn]),
-        ranges.get("y_range") or span([each for curve in drawn for each in (curve.y, *(curve.band or ()))]),
-        x_label,
-        y_label,
-    )
+    found = y_range or span([each for curve in drawn for each in (curve.y, *(curve.band or ()))])
+    frame = Frame(span([curve.x for curve in drawn]), found, x_label, y_label)
     parts = [_band(frame, curve) for curve in drawn if curve.band is not None]
     for curve in drawn:
         parts.append(
@@ -163,9 +157,9 @@ def cells(values: Doubles, x: Doubles, y: Doubles) -> Markup:
 
 
 def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars: int = 54) -> Markup:
-    """A timeline as bars, each the greatest of its stretch."""
+    """A timeline as bars, each the mean of its stretch."""
     stretches = np.array_split(values, min(bars, len(values)))
-    tall = np.array([stretch.max() for stretch in stretches], np.float64)
+    tall = np.array([stretch.mean() for stretch in stretches], np.float64)
     place = (np.arange(len(tall)) + 0.5) * width / len(tall)
     level = levels(tall)
     parts = []
@@ -179,7 +173,7 @@ def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars
     return Markup(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" stroke-width="{}" role="img" '
         'tabindex="-1" aria-label="ĉ along the episode">{}</svg>'
-    ).format(width, height, number(0.8 * width / len(tall)), Markup("").join(parts))
+    ).format(width, height, number(width / len(tall) + 0.1), Markup("").join(parts))
 
 
 def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -259,9 +253,9 @@ def _band(frame: Frame, curve: Line) -> Markup:
 
 
 def _legend(names: Sequence[tuple[str, str]]) -> Markup:
-    parts, place = [], float(LEFT + 8)
+    parts, place = [], float(LEFT)
     for name, style in names:
-        parts.append(Markup('<path class="line {}" d="M{} 16h14"/>').format(style, number(place)))
-        parts.append(text_at(number(place + 19), 20, name, "tick"))
+        parts.append(Markup('<path class="line {}" d="M{} 8h14"/>').format(style, number(place)))
+        parts.append(text_at(number(place + 19), 12, name, "tick"))
         place += 34 + LETTER * len(name)
     return Markup("").join(parts) if len(names) > 1 else Markup("")

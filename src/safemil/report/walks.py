@@ -17,7 +17,7 @@ Doubles = npt.NDArray[np.float64]
 Act = Callable[[npt.NDArray[np.float32]], npt.ArrayLike]  # (n, S) to (n, A)
 NAVIGATION = (CIRCLE, GOAL, BUTTON)
 SINGLE_PRECISION = 1e-4  # by how much a recorded observation may differ from the one seen again
-RADII = {"hazard": HAZARD_RADIUS, "vase": 0.1, "button": 0.1, "gremlin": GREMLIN_TRAVEL}  # m, of what is drawn
+RADII = {"hazard": HAZARD_RADIUS, "button": 0.1, "gremlin": GREMLIN_TRAVEL}  # m, of what is drawn
 
 
 class Thing(NamedTuple):
@@ -124,9 +124,9 @@ def _positions(worlds: Any) -> Doubles:
 
 
 def _things(places: dict[str, Any]) -> list[Thing]:
-    """What stands still, or stays near its place, while goals come and go."""
+    """What may cost and keeps its place; goals come and go, and vases are free to push."""
     return [
         Thing(kind, float(x), float(y))
-        for kind, name in zip(RADII, ("hazards_xy", "vases_xy", "buttons_xy", "gremlins_xy"), strict=True)
+        for kind, name in zip(RADII, ("hazards_xy", "buttons_xy", "gremlins_xy"), strict=True)
         for x, y in places.get(name, ())
     ]
