@@ -107,7 +107,10 @@ class RunDirectory:
         if not (self.path / SOURCES).exists():
             return {}, {}
         noted = self._read_json(SOURCES)
-        return {name: self.path / path for name, path in noted["paths"].items()}, noted["reading"]
+        try:
+            return {name: self.path / path for name, path in noted["paths"].items()}, dict(noted["reading"])
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise InputError(f"{self.path / SOURCES} is damaged; delete it and name the piles.") from None
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name

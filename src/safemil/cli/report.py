@@ -67,4 +67,9 @@ def _piles(
     if nonpreferred is not None:
         raise InputError("which episodes are to be ranked? give --unlabeled beside --nonpreferred.")
     paths, noted = noted_piles(path)
-    return paths, Reading(**noted).options()
+    try:
+        return paths, Reading(**noted).options()
+    except TypeError as error:
+        raise InputError(
+            f"{path} says how to read its piles in words unknown here ({error}); name them."
+        ) from None

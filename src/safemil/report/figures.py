@@ -1,6 +1,5 @@
 """The figures of a page about a run: a picture, and a sentence that says what to see in it."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,12 +60,13 @@ def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
 def _line(
     metrics: Sequence[Mapping[str, Any]], metric: str, name: str, style: str, scale: float = 1.0
 ) -> Line:
-    """The mean over seeds; the band spans them."""
-    found = [line for line in metrics if metric in line]
+    """The mean over seeds; the band spans them. Where a seed had no finite value, there is a gap."""
+    found = [line for line in metrics if metric in line and None not in line[metric]]
     x = np.array([line["step"] for line in found], np.float64)
-    values = np.array([[math.nan if v is None else v for v in line[metric]] for line in found], np.float64)
-    values = values.reshape(len(found), -1) * scale  # (points, seeds)
-    band = (values.min(axis=1), values.max(axis=1)) if values.shape[1] > 1 else None
+    values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
+    if not len(found):
+        return Line(name, style, x, x)
+    band = (values.min(axis=1), values.max(axis=1)) if values.shape[1] > 1 else None  # of (points, seeds)
     return Line(name, style, x, values.mean(axis=1), band)
 
 

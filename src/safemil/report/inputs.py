@@ -20,6 +20,7 @@ from safemil.errors import InputError, InputWarning
 from safemil.evaluate import FILE as EVALUATION
 from safemil.evaluate import check_fits
 from safemil.runs import RunDirectory
+from safemil.tasks.catalog import NAMESPACE
 
 Costs = list[npt.NDArray[np.float32]]
 PILES = ("unlabeled", "nonpreferred")
@@ -75,8 +76,11 @@ def gather(
     evaluated, theirs = evaluation(path), evaluation(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    compared = Run.load(compare) if compare else None
     if task is not None:
-        check_fits(task, run.observation_size, run.action_size)
+        task = task.removeprefix(f"{NAMESPACE}/")
+        for each in [run] if compared is None else [run, compared]:
+            check_fits(task, each.observation_size, each.action_size)
     scores = _learns_cost(run)
     return Material(
         name=path.resolve().name,
@@ -93,14 +97,16 @@ def gather(
         risk=run.cost(unlabeled.trajectories) if scores else None,
         nonpreferred_risk=run.cost(nonpreferred.trajectories) if scores and nonpreferred else None,
         evaluated=evaluated,
-        compared=Run.load(compare) if compare else None,
+        compared=compared,
         compared_evaluated=theirs,
     )
 
 
 def noted_piles(path: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     """Where training read its piles, and how, if they are there still."""
-    paths, reading = RunDirectory(path).read_sources()
+    directory = RunDirectory(path)
+    directory.read_config()  # so that what is no run is called so
+    paths, reading = directory.read_sources()
     for name, where in paths.items():
         if not where.exists():
             raise InputError(
