@@ -1,5 +1,6 @@
 """Small runs, trained once: one on a log whose names are hostile, one on episodes of SafetyPointGoal1."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import safemil
 from safemil.behaviour import making
 from safemil.behaviour.policy import shipped
 from safemil.cli import main
+from safemil.errors import InputWarning
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +52,13 @@ def goal(tmp_path_factory) -> Path:
     task = ["--task", "SafetyPointGoal1-v0", "--episodes", "2"]
     assert main(["evaluate", str(folder / "run"), *task]) == 0
     return folder
+
+
+@pytest.fixture(scope="session")
+def goal_page(goal) -> Path:
+    """The report of the run on SafetyPointGoal1."""
+    out = goal / "report.html"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # no clips where nothing can be drawn
+        assert main(["report", str(goal / "run"), "--out", str(out)]) == 0
+    return out

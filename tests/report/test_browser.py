@@ -8,8 +8,6 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from small_runs import HOSTILE
 
-from safemil.cli import main
-
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
 
@@ -138,13 +136,6 @@ def test_the_page_prints_without_controls(visit, page):
     expect(tab.locator("#detail")).to_be_hidden()
     expect(tab.locator("#theme")).to_be_hidden()
     expect(tab.locator("#episodes")).to_be_visible()
-
-
-@pytest.fixture(scope="module")
-def goal_page(goal):
-    out = goal / "report.html"
-    assert main(["report", str(goal / "run"), "--out", str(out)]) == 0
-    return out
 
 
 def test_a_chosen_episode_is_drawn_on_its_map(visit, goal_page):

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -143,12 +142,8 @@ def test_a_folder_that_is_neither_run_nor_results_is_refused(tmp_path, capsys):
     assert "is not a run" in capsys.readouterr().err
 
 
-def test_a_navigation_run_has_maps_clips_and_an_evaluation(goal, tmp_path):
-    out = tmp_path / "goal.html"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InputWarning)  # no clips where nothing can be drawn
-        assert report(goal / "run", "--out", out) == 0
-    text, data = out.read_text(), embedded(out)
+def test_a_navigation_run_has_maps_clips_and_an_evaluation(goal_page):
+    text, data = goal_page.read_text(), embedded(goal_page)
     assert text.count('<circle class="hazard"') >= 8 * 4
     assert all(len(each["things"]) == 8 for each in data["episodes"])
     assert "hazard lidar" in text
