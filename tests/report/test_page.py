@@ -104,6 +104,19 @@ def test_other_episodes_than_those_learned_from_are_called_so(folder, page, tmp_
     assert "not the ones this run was trained on" in (tmp_path / "new.html").read_text()
 
 
+def test_a_run_that_was_saved_from_python_says_nothing_of_what_it_learned_from(folder, tmp_path):
+    safemil.Run.load(folder / "run").save(tmp_path / "saved")
+    given = ["--unlabeled", folder / "logs", "--nonpreferred", folder / "incidents"]
+    assert report(tmp_path / "saved", *given, "--out", tmp_path / "page.html") == 0
+    assert "trained on" not in (tmp_path / "page.html").read_text()
+
+
+def test_a_cost_that_is_no_number_is_called_a_failed_training(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(safemil.Run, "cost", lambda self, held: [np.full(30, np.nan)] * len(held))
+    assert report(folder / "run", "--out", tmp_path / "page.html") == 2
+    assert "its training has diverged" in capsys.readouterr().err
+
+
 def test_a_method_without_a_cost_has_a_page_without_risk(folder, tmp_path):
     assert report(folder / "bc", "--out", tmp_path / "bc.html") == 0
     text = (tmp_path / "bc.html").read_text()

@@ -1,14 +1,14 @@
 import numpy as np
 
 from safemil.data import load, read_manifest
-from safemil.report.inputs import _seeds
+from safemil.report.inputs import episode_seeds
 from safemil.report.places import CIRCLE, GOAL
 from safemil.report.walks import known_paths, roam
 
 
 def test_recorded_actions_lead_along_the_recorded_path(goal):
     held = load(goal / "unlabeled")
-    seeds = _seeds(read_manifest(goal / "unlabeled")["origin"], held)
+    seeds = episode_seeds(read_manifest(goal / "unlabeled")["origin"], held)
     found = known_paths(GOAL, held, seeds)
     assert all(each is not None for each in found)
     path, things = found[0]
@@ -19,7 +19,7 @@ def test_recorded_actions_lead_along_the_recorded_path(goal):
 
 def test_a_path_is_not_believed_if_it_shows_other_observations(goal):
     held = load(goal / "unlabeled")
-    seeds = _seeds(read_manifest(goal / "unlabeled")["origin"], held)
+    seeds = episode_seeds(read_manifest(goal / "unlabeled")["origin"], held)
     seeds[1] += 1
     assert [each is None for each in known_paths(GOAL, held, seeds)] == [False, True, False, False]
 

@@ -39,9 +39,8 @@ def report(
         task: the task that the data come from (default: as the evaluation or the data say)
         overwrite: replace the file
     """
-    from safemil.report.page import check_out, is_bench, write_bench, write_run
+    from safemil.report.page import is_bench, write_bench, write_run
 
-    check_out(out, overwrite=overwrite)
     if is_bench(path):
         write_bench(path, out, overwrite=overwrite)
     else:

@@ -93,9 +93,9 @@ def gather(
         true_costs=truth.costs,
         true_rewards=truth.rewards,
         task=task,
-        seeds=_seeds(origin, unlabeled.trajectories),
-        risk=run.cost(unlabeled.trajectories) if scores else None,
-        nonpreferred_risk=run.cost(nonpreferred.trajectories) if scores and nonpreferred else None,
+        seeds=episode_seeds(origin, unlabeled.trajectories),
+        risk=_risk(run, unlabeled.trajectories) if scores else None,
+        nonpreferred_risk=_risk(run, nonpreferred.trajectories) if scores and nonpreferred else None,
         evaluated=evaluated,
         compared=compared,
         compared_evaluated=theirs,
@@ -142,6 +142,16 @@ def _learns_cost(run: Run) -> bool:
     return hasattr(find(run.algorithm), "cost")
 
 
+def _risk(run: Run, held: Trajectories) -> Costs:
+    found = run.cost(held)
+    if not all(np.isfinite(each).all() for each in found):
+        raise InputError(
+            f"the cost that {run.path} learned is not a number everywhere: its training has diverged (see "
+            "metrics.jsonl); train it again with a smaller learning rate."
+        )
+    return found
+
+
 def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
     """The unlabeled pile with what is known in hindsight: its own, or that of the store beside it."""
     beside = path.parent / HINDSIGHT_STORE
@@ -159,13 +169,15 @@ def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
 
 
 def _learned_from(manifest: Mapping[str, Any], contents: Mapping[str, Contents]) -> dict[str, bool]:
+    """Of the piles whose hashes the run holds: one that was saved from Python holds none."""
     return {
-        name: held.trajectories.content_hash() == manifest.get(f"{name}_sha256")
+        name: held.trajectories.content_hash() == manifest[f"{name}_sha256"]
         for name, held in contents.items()
+        if f"{name}_sha256" in manifest
     }
 
 
-def _seeds(origin: Mapping[str, Any], held: Trajectories) -> list[int] | None:
+def episode_seeds(origin: Mapping[str, Any], held: Trajectories) -> list[int] | None:
     """Of episodes that `safemil data make` made: they are named by their numbers there."""
     if "policies" not in origin or held.ids.dtype.kind != "i":
         return None

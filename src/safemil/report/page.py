@@ -40,7 +40,7 @@ def write_run(
     from safemil.report.inputs import gather
     from safemil.report.run_page import context
 
-    check_out(out, overwrite=overwrite)
+    _check_out(out, overwrite=overwrite)
     material = gather(path, piles, options, compare=compare, task=task)
     _write(out, "run.html", context(material, progress=progress))
 
@@ -49,11 +49,11 @@ def write_bench(path: Path, out: Path, *, overwrite: bool = False) -> None:
     """The page about a benchmark's results."""
     from safemil.report.bench_page import context
 
-    check_out(out, overwrite=overwrite)
+    _check_out(out, overwrite=overwrite)
     _write(out, "bench.html", context(path))
 
 
-def check_out(out: Path, *, overwrite: bool) -> None:
+def _check_out(out: Path, *, overwrite: bool) -> None:
     """Refuse a name that is no page, or where something would be lost."""
     if out.suffix not in (".html", ".htm"):
         raise InputError(f'a report is written as .html, got "{out.name}"; give it this ending.')
