@@ -130,9 +130,12 @@ def test_nothing_makes_the_page_scroll_sideways(visit, page, width):
     assert tab.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_the_page_prints_without_controls(visit, page):
-    tab = visit(page)
+def test_the_page_prints_in_light_and_without_controls(visit, page):
+    tab = visit(page, color_scheme="light", viewport={"width": 800, "height": 1100})
+    tab.locator("#theme").click()
     tab.emulate_media(media="print")
+    assert tab.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert tab.evaluate("document.documentElement.scrollWidth") == 800
     expect(tab.locator("#detail")).to_be_hidden()
     expect(tab.locator("#theme")).to_be_hidden()
     expect(tab.locator("#episodes")).to_be_visible()
