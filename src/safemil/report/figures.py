@@ -15,6 +15,7 @@ from safemil.stats import Interval
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 4000  # of a projection
+LETTERS = 22  # of a name beside a chart
 SENTENCES = {
     "loss/cost": "How badly the cost tells the two piles apart. SafeMIL's is a ranking loss: ln 2 ≈ 0.69 is "
     "guessing, 0 is every bag of incidents above every unlabeled one.",
@@ -148,10 +149,19 @@ def against_truth(risk: Doubles, costs: Doubles) -> Figure:
     return Figure("Episodes and their true cost", svg.scatter(costs, risk, risk, frame, says), says)
 
 
+def _short(name: str) -> str:
+    """A name that fits beside a chart.
+
+    >>> _short("safemil (a-run-with-a-long-name)")
+    'safemil (a-run-with-a…'
+    """
+    return name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+
+
 def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) -> Markup:
     """A row for each: a dot and its 95% interval."""
     low, high = svg.span([[each.low, each.high] for *_, each in rows] + [[0.0]])
-    height, room = 22 * len(rows) + 44, 130.0
+    height, room = 22 * len(rows) + 44, 165.0
     left, right = room, svg.WIDTH - 14.0
 
     def x(value: float) -> float:
@@ -167,7 +177,7 @@ def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) 
     ]
     for number, (name, style, each) in enumerate(rows):
         level = 16 + 22 * number
-        parts.append(svg.text_at(room - 10, level + 4, name, "tick end"))
+        parts.append(svg.text_at(room - 10, level + 4, _short(name), "tick end"))
         parts.append(
             Markup(
                 '<path class="line {}" d="M{} {}H{}"/><circle class="mark {}" cx="{}" cy="{}" r="5"/>'

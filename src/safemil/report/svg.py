@@ -16,7 +16,7 @@ Doubles = npt.NDArray[np.float64]
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes
-LETTER = 6.5  # width of one, about
+LETTER = 8  # width of one, about
 
 
 class Line(NamedTuple):
