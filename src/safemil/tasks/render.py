@@ -55,7 +55,7 @@ LOOKS = {
 }
 HALF_VIEW = 2.0  # m, from the centre of the picture to its rim, for the point tasks
 CAMERA_HEIGHT = 8.0  # m
-SMALL = 256  # pixels; up to here coarser shadows and edges look the same and take a third of the time
+SMALL = 256  # pixels; up to here coarser shadows and edges hardly show, and take a quarter of the time
 
 
 def _scene_xml(things: list[Thing]) -> str:
