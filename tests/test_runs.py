@@ -98,3 +98,17 @@ def test_a_config_comes_back_as_it_was(directory):
     directory.write_config({"algorithm": "bc", "seeds": [0, 1]}, {"lr": 1e-5, "pool": None})
     expected = {"algorithm": "bc", "seeds": [0, 1], "settings": {"lr": 1e-5, "pool": "none"}}
     assert directory.read_config() == expected
+
+
+def test_sources_are_kept_as_seen_from_the_run_so_that_both_can_move(tmp_path):
+    (tmp_path / "project" / "run").mkdir(parents=True)
+    paths = {"unlabeled": tmp_path / "project" / "logs.parquet"}
+    RunDirectory(tmp_path / "project" / "run").note_sources(paths, {"episode": "trip"})
+    (tmp_path / "project").rename(tmp_path / "moved")
+    found, reading = RunDirectory(tmp_path / "moved" / "run").read_sources()
+    assert found["unlabeled"].resolve() == tmp_path / "moved" / "logs.parquet"
+    assert reading == {"episode": "trip"}
+
+
+def test_a_run_trained_from_python_notes_no_sources(tmp_path):
+    assert RunDirectory(tmp_path).read_sources() == ({}, {})

@@ -3,6 +3,7 @@
 ```
 config.toml     every setting as resolved     manifest.json   versions, dataset hashes, sizes, wall time
 metrics.jsonl   one line per interval          checkpoints/    NUMBER.safetensors + NUMBER.json, the last two
+data.json       where the piles were read from, as seen from here, and how
 ```
 """
 
@@ -24,6 +25,7 @@ from safemil.errors import InputError, InputWarning
 from safemil.files import atomic_file
 from safemil.settings import to_toml
 
+SOURCES = "data.json"
 KEPT = 2  # checkpoints: one may be damaged, the one before it is then used
 
 
@@ -82,14 +84,33 @@ class RunDirectory:
         self.write_json("manifest.json", manifest)
 
     def read_manifest(self) -> dict[str, Any]:
-        path = self.path / "manifest.json"
+        return self._read_json("manifest.json")
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
         try:
-            manifest: dict[str, Any] = json.loads(path.read_text())
+            content: dict[str, Any] = json.loads(path.read_text())
         except FileNotFoundError:
-            raise InputError(f"{self.path} is not a run: it holds no manifest.json.") from None
+            raise InputError(f"{self.path} is not a run: it holds no {name}.") from None
         except json.JSONDecodeError as error:
             raise InputError(f"{path} is damaged ({error}); train again, or restore the file.") from None
-        return manifest
+        return content
+
+    def note_sources(self, paths: Mapping[str, Path], reading: Mapping[str, object]) -> None:
+        """Keep where the piles were read from; relative, so that a project can move as a whole."""
+        here = self.path.resolve()
+        seen = {name: os.path.relpath(path.resolve(), here) for name, path in paths.items()}
+        self.write_json(SOURCES, {"paths": seen, "reading": reading})
+
+    def read_sources(self) -> tuple[dict[str, Path], dict[str, Any]]:
+        """What `note_sources` kept: paths by pile, and how they were read; nothing if it kept nothing."""
+        if not (self.path / SOURCES).exists():
+            return {}, {}
+        noted = self._read_json(SOURCES)
+        try:
+            return {name: self.path / path for name, path in noted["paths"].items()}, dict(noted["reading"])
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise InputError(f"{self.path / SOURCES} is damaged; delete it and name the piles.") from None
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tyro
 
-import safemil.tasks  # noqa: F401  (registers the tasks)
+import safemil.tasks  # registers the tasks
 from safemil.behaviour import fetching, making
-from safemil.behaviour.making import make, share_out
+from safemil.behaviour.making import make, recorded_seeds, share_out
 from safemil.behaviour.policy import Network, shipped
 from safemil.behaviour.rollouts import roll_out
 from safemil.cli.data import COMMANDS
@@ -63,6 +63,15 @@ def test_every_policy_has_its_episodes_in_the_order_of_the_manifest(made):
         assert end > first
         np.testing.assert_allclose(returns[first:end].mean(), policy["return"], atol=2e-3)
         np.testing.assert_allclose(costs[first:end].mean(), policy["cost"], atol=2e-3)
+
+
+def test_the_manifest_says_which_seed_each_episode_began_from(made):
+    trajectories, _, manifest = made
+    seeds = recorded_seeds(manifest)
+    envs = safemil.tasks.make_vec(TASK, len(seeds))
+    first, _ = envs.reset(seed=seeds)
+    envs.close()
+    np.testing.assert_array_equal(first.astype(np.float32), trajectories.observations[trajectories.starts])
 
 
 def test_recorded_actions_give_the_recorded_episode_again():

@@ -8,7 +8,7 @@ import pytest
 import tyro
 
 from safemil.cli.data import COMMANDS, Reading
-from safemil.data import Annotations, Columns, Trajectories, load, load_annotated, save
+from safemil.data import Annotations, Columns, Trajectories, load, load_annotated, read_manifest, save
 from safemil.errors import InputError
 
 
@@ -127,3 +127,11 @@ def test_help_needs_no_heavy_import():
     code = "import sys, safemil.cli.data; print({*sys.modules} & {'numpy', 'pyarrow', 'h5py', 'jax'})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_split_of_a_store_keeps_what_the_store_says_of_itself(tmp_path):
+    held = Trajectories(np.zeros((40, 2)), np.zeros((40, 1)), [1] * 40)
+    truth = Annotations(np.ones(40), np.arange(40))
+    save(tmp_path / "store", held, truth, manifest={"task": "SafetyPointGoal1-v0"})
+    run("split", tmp_path / "store", "--nonpreferred", 2, "--unlabeled", 4, "--out", tmp_path / "piles")
+    assert read_manifest(tmp_path / "piles" / "unlabeled")["origin"] == {"task": "SafetyPointGoal1-v0"}

@@ -1,5 +1,6 @@
 """Annotated datasets from the shipped behaviour policies: made on the spot, the same from the same seed."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -49,6 +50,21 @@ def share_out(episodes: int, shares: list[float]) -> list[int]:
     return [1 + int(each) for each in np.diff(ends, prepend=0)]
 
 
+def environment_seeds(seed: int, number: int, episodes: int) -> list[int]:
+    """That the episodes of a dataset's policy begin from; `number` counts the policies."""
+    return [int(each) for each in np.random.SeedSequence((seed, number)).generate_state(episodes)]
+
+
+def recorded_seeds(manifest: Mapping[str, Any]) -> list[int]:
+    """The environment seed of each episode of a dataset, from what `make` noted about it."""
+    ranges = [policy["episodes"] for policy in manifest["policies"]]
+    return [
+        each
+        for number, (first, end) in enumerate(ranges)
+        for each in environment_seeds(manifest["seed"], number, end - first)
+    ]
+
+
 class _Watch:
     """Counts steps on a bar; an episode that ends early counts as whole once its policy is done."""
 
@@ -61,10 +77,9 @@ class _Watch:
 
 
 def _episodes(task: str, policy: Policy, n: int, key: tuple[int, int], watch: _Watch) -> Episodes:
-    sequence = np.random.SeedSequence(key)
-    seeds = [int(each) for each in sequence.generate_state(n)]
     noise = np.asarray(np.arange(n) % 2, np.float64)
-    return roll_out(task, policy, seeds, noise, np.random.default_rng(sequence.spawn(1)[0]), watch)
+    generator = np.random.default_rng(np.random.SeedSequence(key).spawn(1)[0])
+    return roll_out(task, policy, environment_seeds(*key, n), noise, generator, watch)
 
 
 def _joined(found: list[Episodes]) -> tuple[Trajectories, Annotations]:

@@ -14,19 +14,24 @@ from safemil.errors import InputError
 from safemil.files import atomic_file
 
 INTRODUCTION = """\
-Made by `safemil tables` from {done} of {total} cells; nothing here is typed by hand. Returns are normalised
+Made by safemil from {done} of {total} cells; nothing here is typed by hand. Returns are normalised
 (0: random policy, 1: {reference}), costs are those above {reference}'s; CVaR 20% is the mean cost of the
 worst fifth of each seed's episodes. Values are means ± half of the 95% interval of 1000 bootstrap samples
 over seeds and episodes. Bold: the safest of the methods that see no costs.
 """
 
 
+def introduction(results: Results) -> str:
+    """What the numbers mean."""
+    done, total = results.done
+    return INTRODUCTION.format(done=done, total=total, reference=name_of(results.grid.reference))
+
+
 def write_page(folder: Path, out: Path) -> None:
     """The Markdown page, and beside it a folder of its figures and tables."""
     results = Results(folder)
-    done, total = results.done
     reference = name_of(results.grid.reference)
-    parts = [f"# {results.grid.title}\n", INTRODUCTION.format(done=done, total=total, reference=reference)]
+    parts = [f"# {results.grid.title}\n", introduction(results)]
     beside = out.with_suffix("")
     for study in results.grid.studies:
         entries = results.entries(study)
@@ -46,7 +51,7 @@ def write_page(folder: Path, out: Path) -> None:
 
 
 def _compared(study: Study, entries: list[Entry], beside: Path, results: Results) -> list[str]:
-    parts = [_headline(entries)] if headline(entries) else []
+    parts = [sentence(entries)] if headline(entries) else []
     for family, tasks in results.grid.families.items():
         own = [entry for entry in entries if entry.task in tasks]
         if not own:
@@ -62,7 +67,7 @@ def _compared(study: Study, entries: list[Entry], beside: Path, results: Results
         parts.append(_picture(figures.worst, beside, f"{name}-cvar", own, "CVaR cost at k%"))
         if any(len(entry.curves[0]) for entry in own):
             parts.append(_picture(figures.curves, beside, f"{name}-curves", own, "Learning curves"))
-    return [*parts, "### Over all tasks\n", markdown(_overall(entries))]
+    return [*parts, "### Over all tasks\n", markdown(overall(entries))]
 
 
 def _varied(study: Study, entries: list[Entry], beside: Path) -> list[str]:
@@ -71,7 +76,8 @@ def _varied(study: Study, entries: list[Entry], beside: Path) -> list[str]:
     return [markdown(rows["md"]), _picture(figures.sensitivity, beside, study.name, entries, study.title)]
 
 
-def _headline(entries: Sequence[Entry]) -> str:
+def sentence(entries: Sequence[Entry]) -> str:
+    """The headline in words."""
     factors = headline(entries)
     median = float(np.median(list(factors.values())))
     each = ", ".join(f"{short(task)} {factor:.2f}" for task, factor in factors.items())
@@ -88,7 +94,7 @@ def _safest(entries: Sequence[Entry], task: str) -> str:
     return min(own, key=lambda entry: entry.measures[1].value).algorithm
 
 
-def _overall(entries: Sequence[Entry]) -> list[Row]:
+def overall(entries: Sequence[Entry]) -> list[Row]:
     """Interquartile means over seeds and tasks, and how often a seed of ours is safer than one of theirs."""
     rows = [["algorithm", "IQM return", "IQM cost", f"P({name_of(OURS)} is safer)"]]
     costs = {(entry.task, entry.algorithm): entry.costs.mean(axis=1) for entry in entries}

@@ -206,7 +206,7 @@ def split(
         out: folder for both piles (default: beside the input, NAME-split)
         overwrite: replace an earlier split
     """
-    from safemil.data import load_annotated, save_split
+    from safemil.data import load_annotated, read_manifest, save_split
     from safemil.data import split as draw
     from safemil.files import require_free
 
@@ -225,6 +225,8 @@ def split(
     }
     piles = draw(trajectories, annotations, **chosen)
     manifest = {"source": path.name, "source_hash": trajectories.content_hash(), "split": chosen}
+    if path.is_dir():  # a store: what it says of itself, such as the task, holds for its episodes still
+        manifest["origin"] = read_manifest(path)
     save_split(out, piles, manifest=manifest, overwrite=overwrite)
     print(f"{len(piles.nonpreferred)} non-preferred and {len(piles.unlabeled)} unlabeled episodes")
     print(out)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import tyro
 
 from safemil.cli.bench import bench, evaluate, tables
 from safemil.cli.data import READING, ReadingFlags
+from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
     from safemil.api import Run
@@ -67,12 +69,14 @@ def train(
     """
     from safemil import api
     from safemil.algorithms import find
+    from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments, read_toml, resolve
 
     method = find(algorithm)
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     resolve(method.PRESETS["fast"], settings)  # a wrong name or value is told before anything is read
-    piles = _load_piles(data, nonpreferred, unlabeled, method.NEEDS, reading.options())
+    paths = _pile_paths(data, nonpreferred, unlabeled, method.NEEDS)
+    piles = _load_piles(paths, method.NEEDS, reading.options())
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
@@ -95,6 +99,7 @@ def train(
         )
     except KeyboardInterrupt:
         return _say_how_to_go_on(out)
+    RunDirectory(out).note_sources(paths, asdict(reading))
     _print_summary(run, getattr(method, "advice", None), preferred_share)
     print(out)
     return None
@@ -166,14 +171,10 @@ def algorithms(name: tyro.conf.Positional[str | None] = None) -> None:
     _console().print(table)
 
 
-def _load_piles(
-    data: Path | None,
-    nonpreferred: Path | None,
-    unlabeled: Path | None,
-    needs: frozenset[str],
-    options: "Options",
-) -> dict[str, Any]:
-    from safemil.data import load, load_annotated
+def _pile_paths(
+    data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, needs: frozenset[str]
+) -> dict[str, Path]:
+    """Where the piles that a method needs are, by the name of the pile."""
     from safemil.data.splitting import HINDSIGHT_STORE
     from safemil.errors import InputError
 
@@ -186,14 +187,22 @@ def _load_piles(
         raise InputError(
             "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
         )
+    if nonpreferred is None or "nonpreferred" not in needs:
+        return {"unlabeled": unlabeled}
+    return {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
+
+
+def _load_piles(paths: dict[str, Path], needs: frozenset[str], options: "Options") -> dict[str, Any]:
+    from safemil.data import load, load_annotated
+
     how: dict[str, Any] = {"columns": options.columns, "action_bounds": options.action_bounds}
     piles: dict[str, Any] = {}
     if "annotations" in needs:
-        piles["unlabeled"], piles["annotations"] = load_annotated(unlabeled, **how)
+        piles["unlabeled"], piles["annotations"] = load_annotated(paths["unlabeled"], **how)
     else:
-        piles["unlabeled"] = load(unlabeled, **how)
-    if nonpreferred is not None and "nonpreferred" in needs:
-        piles["nonpreferred"] = load(nonpreferred, **how)
+        piles["unlabeled"] = load(paths["unlabeled"], **how)
+    if "nonpreferred" in paths:
+        piles["nonpreferred"] = load(paths["nonpreferred"], **how)
     return piles
 
 
@@ -235,4 +244,5 @@ COMMANDS = {
     "evaluate": evaluate,
     "bench": bench,
     "tables": tables,
+    "report": report,
 }

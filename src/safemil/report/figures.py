@@ -1,0 +1,195 @@
+"""The figures of a page about a run: a picture, and a sentence that says what to see in it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from safemil.data import Trajectories
+from safemil.report import svg
+from safemil.report.hindsight import Bin
+from safemil.report.svg import Frame, Line
+from safemil.stats import Interval
+
+Doubles = npt.NDArray[np.float64]
+POINTS = 4000  # of a projection
+LETTERS = 22  # of a name beside a chart
+SENTENCES = {
+    "loss/cost": "How badly the cost tells the two piles apart. SafeMIL's is a ranking loss: ln 2 ≈ 0.69 is "
+    "guessing, 0 is every bag of incidents above every unlabeled one.",
+    "loss/policy": "How badly the policy foretells the actions it is to imitate, weighted by how safe they "
+    "are. Lower is better; the level itself means nothing.",
+    "weights/effective": "The share of the unlabeled steps that the policy really learns from. Near 0, a few "
+    "steps decide everything: raise beta.",
+    "evaluation/return": "Return of the policy in the task while it learned.",
+    "evaluation/cost": "True cost of the policy in the task while it learned.",
+}
+SCORES = {"score/nonpreferred": ("non-preferred", "bad"), "score/unlabeled": ("unlabeled", "logs")}
+
+
+class Figure(NamedTuple):
+    title: str
+    picture: Markup
+    says: str
+
+
+def training(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Figure]:
+    """How training went: the scores of both piles first, then every other metric."""
+    names = list(dict.fromkeys(name for line in metrics for name in line))
+    rest = [name for name in names if name not in ("step", "seconds") and name not in SCORES]
+    figures = [_scores(metrics, settings)] if any(name in SCORES for name in names) else []
+    for name in sorted(rest, key=lambda each: ("loss/" not in each, each)):
+        curve = _line(metrics, name, name, "ours")
+        says = SENTENCES.get(name, f"{name}, as the method reports it.")
+        figures.append(Figure(_title(name), svg.lines([curve], "updates", name, says), says))
+    return figures
+
+
+def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Figure:
+    """The mean ĉ in bags: a bag's score is a discounted sum over a segment's steps."""
+    length, gamma = settings.get("length"), settings.get("gamma", 1.0)
+    steps = sum(gamma**t for t in range(length)) if isinstance(length, int) else 1.0
+    label = "mean ĉ of a step" if steps > 1 else "score of a bag"
+    curves = [_line(metrics, each, *SCORES[each], scale=1 / steps) for each in SCORES]
+    says = "What ĉ says of the bags it learns from. The gap between the two piles is what it has found out."
+    chart = svg.lines(curves, "updates", label, says, y_range=(0.0, 1.0) if steps > 1 else None)
+    return Figure("ĉ of the two piles", chart, says)
+
+
+def _line(
+    metrics: Sequence[Mapping[str, Any]], metric: str, name: str, style: str, scale: float = 1.0
+) -> Line:
+    """The mean over seeds; the band spans them. Where a seed had no finite value, there is a gap."""
+    found = [line for line in metrics if metric in line and None not in line[metric]]
+    x = np.array([line["step"] for line in found], np.float64)
+    values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
+    if not len(found):
+        return Line(name, style, x, x)
+    band = (values.min(axis=1), values.max(axis=1)) if values.shape[1] > 1 else None  # of (points, seeds)
+    return Line(name, style, x, values.mean(axis=1), band)
+
+
+def _title(metric: str) -> str:
+    known = {"loss/cost": "Loss of the cost", "loss/policy": "Loss of the policy"}
+    known |= {"weights/effective": "Steps that count", "evaluation/return": "Return while learning"}
+    return known.get(metric, "Cost while learning" if metric == "evaluation/cost" else metric)
+
+
+def spread(unlabeled: Doubles, nonpreferred: Doubles | None) -> Figure:
+    """Mean ĉ of the episodes of both piles."""
+    groups: list[tuple[str, str, npt.ArrayLike]] = [("unlabeled", "logs", unlabeled)]
+    if nonpreferred is not None:
+        groups.append(("non-preferred", "bad", nonpreferred))
+    says = (
+        "Episodes by the mean ĉ of their steps. Unlabeled episodes that lie where the incidents lie deserve "
+        "a look; two humps mean that the pile holds two kinds of behaviour."
+    )
+    return Figure("Episodes by risk", svg.histogram(groups, "mean ĉ of an episode", says), says)
+
+
+def projection(held: Trajectories, risk: Doubles) -> Figure:
+    """Steps on the two directions in which they differ most, in the colours of their ĉ."""
+    rows = np.sort(np.random.default_rng(0).permutation(held.steps)[:POINTS])
+    places, shares = principal(np.concatenate([held.observations, held.actions], axis=1), rows)
+    frame = Frame(svg.span([places[:, 0]]), svg.span([places[:, 1]]), "first direction", "second direction")
+    says = (
+        f"{len(rows):,} unlabeled steps on the two directions in which observations and actions differ most "
+        f"({shares[0]:.0%} and {shares[1]:.0%} of the variance). Risk that gathers in one region is a kind "
+        "of situation; risk that is spread evenly is not explained by these two directions."
+    )
+    return Figure(
+        "Steps in two dimensions", svg.scatter(places[:, 0], places[:, 1], risk[rows], frame, says), says
+    )
+
+
+def principal(values: npt.ArrayLike, rows: npt.ArrayLike) -> tuple[Doubles, Doubles]:
+    """(rows, 2) and the share of variance of each: principal components of standardised columns.
+
+    >>> places, shares = principal([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0]], [0, 2])
+    >>> places.round(2).tolist(), shares.tolist()
+    ([[-1.22, 0.0], [1.22, 0.0]], [1.0, 0.0])
+    """
+    data = np.asarray(values, np.float64)
+    deviation = data.std(axis=0)
+    standard = (data - data.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    variances, directions = np.linalg.eigh(standard.T @ standard / len(standard))
+    chosen = directions[:, ::-1][:, :2]
+    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), [0, 1]])  # eigenvectors have none of their own
+    shares = variances[::-1][:2] / max(variances.sum(), np.finfo(float).tiny)
+    return standard[np.asarray(rows)] @ (chosen * signs) + 0.0, np.abs(shares)
+
+
+def calibrated(bins: Sequence[Bin]) -> Figure:
+    """What share of steps truly costs, by ĉ."""
+    frame = Frame((0.0, 1.0), (0.0, 1.0), "ĉ of a step", "share that truly costs")
+    x, y = (np.array([getattr(each, name) for each in bins]) for name in ("predicted", "costly"))
+    weight = np.sqrt(np.array([each.steps for each in bins]) / max(each.steps for each in bins))
+    ideal = Markup('<path class="ideal" d="{}"/>').format(svg.path(frame.x([0, 1]), frame.y([0, 1])))
+    curve = Markup('<path class="line ours" d="{}"/>').format(svg.path(frame.x(x), frame.y(y)))
+    marks = [
+        Markup('<circle class="mark ours" cx="{}" cy="{}" r="{}"/>').format(*map(svg.number, each))
+        for each in zip(frame.x(x), frame.y(y), 2 + 6 * weight, strict=True)
+    ]
+    says = (
+        "Steps grouped by ĉ; the larger the mark, the more of them. ĉ was never told what a cost is, so "
+        "it need not lie on the diagonal, but it should rise."
+    )
+    return Figure(
+        "Does a higher ĉ cost more?", frame.draw(ideal + curve + Markup("").join(marks), says), says
+    )
+
+
+def against_truth(risk: Doubles, costs: Doubles) -> Figure:
+    """Mean ĉ of each unlabeled episode against its true cost."""
+    low, high = svg.span([costs])
+    frame = Frame((min(low, 0.0), high), (0.0, 1.0), "true cost of an episode", "mean ĉ")
+    says = "One dot for each unlabeled episode. The higher its true cost, the higher its ĉ should be."
+    return Figure("Episodes and their true cost", svg.scatter(costs, risk, risk, frame, says), says)
+
+
+def _short(name: str) -> str:
+    """A name that fits beside a chart.
+
+    >>> _short("safemil (a-run-with-a-long-name)")
+    'safemil (a-run-with-a…'
+    """
+    return name if len(name) <= LETTERS else name[: LETTERS - 1] + "…"
+
+
+def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) -> Markup:
+    """A row for each: a dot and its 95% interval."""
+    low, high = svg.span([[each.low, each.high] for *_, each in rows] + [[0.0]])
+    height, room = 22 * len(rows) + 44, 165.0
+    left, right = room, svg.WIDTH - 14.0
+
+    def x(value: float) -> float:
+        return left + (value - low) / (high - low) * (right - left)
+
+    parts = [
+        Markup('<path class="grid" d="M{} 4V{}"/>{}').format(
+            svg.number(x(value)),
+            height - 34,
+            svg.text_at(svg.number(x(value)), height - 20, text, "tick mid"),
+        )
+        for value, text in svg.ticks((low, high), most=5)
+    ]
+    for number, (name, style, each) in enumerate(rows):
+        level = 16 + 22 * number
+        parts.append(svg.text_at(room - 10, level + 4, _short(name), "tick end"))
+        parts.append(
+            Markup(
+                '<path class="line {}" d="M{} {}H{}"/><circle class="mark {}" cx="{}" cy="{}" r="5"/>'
+            ).format(
+                style,
+                svg.number(x(each.low)),
+                level,
+                svg.number(x(each.high)),
+                style,
+                svg.number(x(each.value)),
+                level,
+            )
+        )
+    parts.append(svg.text_at(svg.number((left + right) / 2), height - 4, label, "label mid"))
+    return svg.picture(Markup("").join(parts), svg.WIDTH, height, says, "chart")
