@@ -91,7 +91,10 @@ def test_seeds_trained_side_by_side_follow_their_single_runs(name, dataset, stat
 
 
 def test_every_metric_is_a_finite_number_where_it_is_computed(states):
-    assert all(np.isfinite(value).all() for value in states[2][1].values())
+    """A method may learn its parts one after the other: then some metrics come early and some late."""
+    logged = [metrics for _, metrics in states.values()]
+    for name in logged[0]:
+        assert any(np.isfinite(metrics[name]).all() for metrics in logged), name
 
 
 def test_actions_lie_in_their_bounds(name, dataset, states):

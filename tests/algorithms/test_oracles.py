@@ -7,7 +7,7 @@ from generated import speed
 
 from safemil import loop
 from safemil.algorithms import bc_preferred, bc_true_cost, safemil
-from safemil.data.sampling import episode_sums, sample_segments, sample_steps_of
+from safemil.data.sampling import episode_sums, sample_steps_of
 
 
 def initial(algorithm, config):
@@ -40,30 +40,24 @@ def test_only_steps_of_preferred_episodes_are_drawn():
 
 
 def test_true_weights_are_those_of_safemil_with_the_truth_for_a_cost():
-    data, config = speed().data, bc_true_cost.Config(hidden=(4,))
-    segments = sample_segments(data.unlabeled, 50, config.length, jax.random.key(0))
-    state = initial(bc_true_cost, config)
-    weights = bc_true_cost.step_weights(config, state, data, segments)
-    totals = (config.gamma ** np.arange(5) * np.asarray(data.costs)[segments.rows]).sum(axis=1)
-    expected = np.exp(-totals / config.beta) / np.exp(-totals / config.beta).sum()
-    np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-5)
-    assert weights.min() < 0.1 * weights.max()
-
-
-def test_transition_weights_are_one_where_a_step_costs_nothing():
     data, config = speed().data, bc_true_cost.Config(hidden=(4,), weighting="transition")
-    segments = sample_segments(data.unlabeled, 50, config.length, jax.random.key(0))
-    state = initial(bc_true_cost, config)
-    weights = bc_true_cost.step_weights(config, state, data, segments)
-    np.testing.assert_array_equal(weights, 1 - np.asarray(data.costs)[segments.rows])
+    weights = initial(bc_true_cost, config).weights
+    np.testing.assert_array_equal(weights.each, 1 - np.asarray(data.costs))
+    np.testing.assert_allclose(weights.reach[-1], weights.each.sum(), rtol=1e-5)
 
 
 def test_weights_of_whole_episodes_favour_careful_walkers():
     data, config = speed().data, bc_true_cost.Config(hidden=(4,), weighting="episode")
     state = initial(bc_true_cost, config)
-    means = episode_sums(state.weights, data.unlabeled) / data.unlabeled.lengths
+    means = episode_sums(state.weights.each, data.unlabeled) / data.unlabeled.lengths
     np.testing.assert_array_equal(means[~speed().reckless], 1)
     assert means[speed().reckless].max() < 0.1
+
+
+def test_the_default_scheme_keeps_the_careful_walkers_and_no_other():
+    data, state = speed().data, initial(bc_true_cost, bc_true_cost.Config(hidden=(4,)))
+    np.testing.assert_array_equal(state.weights.each[data.unlabeled.starts], ~speed().reckless)
+    np.testing.assert_allclose(state.weights.effective, (~speed().reckless).mean(), atol=0.05)
 
 
 def test_the_scheme_is_handed_to_safemil_as_set():

@@ -23,9 +23,10 @@ from safemil.algorithms.safemil import (
     segment_costs,
     segment_weights,
     transition_weights,
+    two_groups,
 )
 from safemil.data import Trajectories
-from safemil.data.sampling import Bags, Pile, Scaler, Segments, sample_bags, sample_segments
+from safemil.data.sampling import Bags, Pile, Scaler, Segments, draw_steps, sample_bags, sample_segments
 from safemil.errors import InputError
 from safemil.networks import CostNet, Policy
 
@@ -154,6 +155,12 @@ def test_transition_weights_are_one_minus_the_cost():
         (Config(weighting="threshold", gamma=0.5, threshold=0.7), [1, 1, 0, 0]),
         (Config(weighting="threshold", gamma=0.5, keep=0.5), [1, 1, 0, 0]),
         (Config(weighting="threshold", gamma=0.5, keep=1.0), [1, 1, 1, 1]),
+        (Config(weighting="threshold", gamma=0.5), [1, 1, 0, 0]),
+        (Config(weighting="transition"), [1, 0, 0, 1]),
+        # segments of one step cost what the step does, segments of two what the episode does
+        (Config(weighting="segment", length=1, beta=0.5), np.exp([0, -2, -2, 0])),
+        (Config(weighting="segment", length=2, gamma=0.5, beta=0.5), [1, 1, np.exp(-1), np.exp(-1)]),
+        (Config(weighting="segment", length="full", gamma=0.5, beta=0.5), [1, 1, np.exp(-1), np.exp(-1)]),
         # from each step on: 0.5, 1, 1, 0, and the least of them is 0
         (Config(weighting="cost-to-go", gamma=0.5, beta=0.5), np.exp([-1, -2, -2, 0])),
     ],
@@ -161,14 +168,72 @@ def test_transition_weights_are_one_minus_the_cost():
 def test_whole_episodes_are_weighed_by_their_scheme(config, expected):
     pile = pile_with_costs([0, 1, 1, 0], lengths=[2, 2])
     weigh = jax.jit(lambda pile: pile_weights(config, first_observation, pile))
-    np.testing.assert_allclose(weigh(pile), expected, rtol=1e-5)
+    np.testing.assert_allclose(weigh(pile).each, expected, rtol=1e-5)
+
+
+def test_a_step_weighs_as_the_segments_it_is_in_do_on_average():
+    """Segments of two steps in one episode of three and one of one: costs 0 + 1, 1 + 0 and 3."""
+    pile = pile_with_costs([0, 1, 0, 3], lengths=[3, 1])
+    config = Config(weighting="segment", length=2, gamma=1.0, beta=1.0)
+    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    np.testing.assert_allclose(weights.each, [1, 1, 1, np.exp(-2)], rtol=1e-5)
+    config = dataclasses.replace(config, gamma=0.5)  # now 0.5, 1 and 3
+    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    low = np.exp(-0.5)
+    np.testing.assert_allclose(weights.each, [1, (1 + low) / 2, low, np.exp(-2.5)], rtol=1e-5)
+
+
+def test_steps_by_weight_are_segments_by_weight_in_expectation(nets):
+    """Single steps drawn by weight, and segments weighed within a batch as in Algorithm 1: one mixture."""
+    rng = np.random.default_rng(0)
+    pile = pile_with_costs(rng.uniform(size=40), lengths=[20, 20])
+    config = Config(weighting="segment", length=4, beta=0.7)
+    each = pile_weights(config, first_observation, pile).each
+    segments = sample_segments(pile, 40_000, 4, jax.random.key(0))
+    weights = segment_weights(first_observation, segments, config.gamma, config.beta)
+    found = np.zeros(40)
+    np.add.at(found, np.asarray(segments.rows).ravel(), np.asarray(weights).ravel())
+    inner = np.r_[3:17, 23:37]  # each of these steps is in four segments
+    np.testing.assert_allclose(found[inner] / found[inner].sum(), each[inner] / each[inner].sum(), rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "bound"),
+    [
+        ([0.1, 0.9, 0.0, 1.0], 0.1),
+        ([5.0, 5.1, 5.2, 9.0], 5.2),
+        ([0.0, 3.0, 3.1, 3.2, 3.3], 0.0),
+        ([2.0], 2.0),
+    ],
+)
+def test_two_groups_are_cut_where_the_gap_is(values, bound):
+    np.testing.assert_allclose(two_groups(jnp.array(values)), bound)
+
+
+def test_steps_are_drawn_as_often_as_they_weigh():
+    reach = jnp.cumsum(jnp.array([1.0, 0.0, 3.0, 0.0]))
+    counts = np.bincount(draw_steps(reach, 40_000, jax.random.key(0)), minlength=4)
+    np.testing.assert_allclose(counts / 40_000, [0.25, 0, 0.75, 0], atol=0.01)
+
+
+def test_the_cost_learns_first_and_then_the_policy(dataset):
+    config = Config(updates=2, cost_updates=1, batch=2, pool=3, bag_size=2, length=2, policy_batch=4)
+    state = safemil.init(config, dataset, jax.random.key(0))
+    first, metrics = safemil.update(config, state, dataset, jnp.array(0), jax.random.key(1))
+    assert np.isfinite(metrics["loss/cost"])
+    assert np.isnan(metrics["loss/policy"])
+    np.testing.assert_array_equal(first.policy.mlp.weights[0], state.policy.mlp.weights[0])
+    second, metrics = safemil.update(config, first, dataset, jnp.array(1), jax.random.key(1))
+    assert np.isnan(metrics["loss/cost"])
+    np.testing.assert_array_equal(second.cost.mlp.weights[0], first.cost.mlp.weights[0])
+    assert (second.policy.mlp.weights[0] != first.policy.mlp.weights[0]).any()
 
 
 def test_whole_episode_weights_do_not_underflow():
     pile = pile_with_costs([1.0] * 500 + [0.9] * 500, lengths=[500, 500])
     config = Config(weighting="episode", gamma=1.0)
     weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
-    np.testing.assert_allclose([weights[0], weights[-1]], [0, 1], atol=1e-6)
+    np.testing.assert_allclose([weights.each[0], weights.each[-1]], [0, 1], atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["nll", "mse"])

@@ -7,11 +7,10 @@ is unsafe. It learns no cost and does not look at the non-preferred pile.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, bc_losses
+from safemil.algorithms.cloning import Loss, Optimiser, clone
 from safemil.data.sampling import Dataset, sample_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
@@ -23,7 +22,8 @@ NEEDS: frozenset[str] = frozenset()
 class Config:
     updates: int = 10_000
     batch: int = 256  # steps per update
-    lr: float = 3e-4
+    lr: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden: tuple[int, ...] = (256, 256)
@@ -35,12 +35,12 @@ class Config:
 
     @property
     def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm)
+        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
 
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, batch=128, lr=1e-5),  # Table 2
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, fade=False),  # Table 2
 }
 
 
@@ -58,13 +58,7 @@ def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps(data.unlabeled, config.batch, key)
-    observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
-
-    def loss(policy: Policy) -> Array:
-        return bc_losses(policy, observations, actions, config.loss).mean()
-
-    value, grads = jax.value_and_grad(loss)(state.policy)
-    policy, opt = config.optimiser.step(state.policy, grads, state.opt)
+    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
     return State(policy, opt), {"loss/policy": value}
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, bc_losses
+from safemil.algorithms.cloning import Loss, Optimiser, clone
 from safemil.data.sampling import Dataset, episode_sums, sample_steps_of
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
@@ -27,7 +27,8 @@ class Config:
     batch: int = 256  # steps per update
     cost_limit: float | None = None  # of an episode
     keep: float = 0.5  # the share of episodes kept where no limit is given
-    lr: float = 3e-4
+    lr: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden: tuple[int, ...] = (256, 256)
@@ -41,12 +42,12 @@ class Config:
 
     @property
     def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm)
+        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
 
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, batch=128, lr=1e-5),  # Table 2, as BC-Unlabeled
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, fade=False),  # Table 2, as BC-Unlabeled
 }
 
 
@@ -73,12 +74,7 @@ def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps_of(data.unlabeled, state.preferred, config.batch, key)
-    observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
-
-    def loss(policy: Policy) -> Array:
-        return bc_losses(policy, observations, actions, config.loss).mean()
-
-    policy, opt, value = config.optimiser.descend(loss, state.policy, state.opt)
+    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
     return state._replace(policy=policy, opt=opt), {"loss/policy": value}
 
 

@@ -8,13 +8,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms import safemil
-from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
-from safemil.data.sampling import Dataset, Length, Segments, sample_segments
+from safemil.algorithms.cloning import Loss, Optimiser, clone
+from safemil.data.sampling import Dataset, Length, draw_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
 
@@ -25,27 +24,30 @@ NEEDS = frozenset({"annotations"})
 class Config:
     updates: int = 10_000
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
-    policy_batch: int = 64  # segments per update
+    batch: int = 256  # steps per update, drawn by their weight
     gamma: float = 0.99
-    weighting: safemil.Weighting = "segment"
+    weighting: safemil.Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.5  # the share of episodes kept where no b̂ is given
-    lr: float = 3e-4
+    keep: float | None = (
+        None  # the share of episodes kept where no b̂ is given; none: the cheaper of two groups
+    )
+    lr: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden: tuple[int, ...] = (256, 256)
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "length", "policy_batch", "beta", "lr", "clip_norm")
+        require_positive(self, "updates", "length", "batch", "beta", "lr", "clip_norm")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
         require_within(self, "weight_decay", 0, 1)
 
     @property
     def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm)
+        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
 
     @property
     def scheme(self) -> safemil.Config:
@@ -56,23 +58,21 @@ class Config:
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, policy_batch=32, lr=1e-5),  # Table 2, as SafeMIL
+    "paper": Config(updates=1_000_000, batch=128, weighting="segment", lr=1e-5, fade=False),  # Table 2
 }
 
 
 class State(NamedTuple):
     policy: Policy
     opt: optax.OptState
-    weights: Float[Array, " steps"]  # of each unlabeled step; empty where the scheme computes them on the fly
+    weights: safemil.PileWeights
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
     policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
-    weights = jnp.ones(0)
-    if config.scheme.weighs_whole_pile:
-        shown = dataclasses.replace(data.unlabeled, observations=data.costs[:, None])
-        weights = safemil.pile_weights(config.scheme, true_cost, shown)
+    shown = dataclasses.replace(data.unlabeled, observations=data.costs[:, None])
+    weights = safemil.pile_weights(config.scheme, true_cost, shown)
     return State(policy, config.optimiser.init(policy), weights)
 
 
@@ -81,30 +81,12 @@ def true_cost(observations: Float[Array, "*batch 1"], actions: Float[Array, "*ba
     return observations[..., 0]
 
 
-def step_weights(
-    config: Config, state: State, data: Dataset, segments: Segments
-) -> Float[Array, "segments H"]:
-    """The weight of each step of the batch under the chosen scheme."""
-    assert data.costs is not None
-    shown = segments._replace(observations=data.costs[segments.rows][..., None])
-    if config.weighting == "segment":
-        return safemil.segment_weights(true_cost, shown, config.gamma, config.beta)
-    if config.weighting == "transition":
-        return safemil.transition_weights(true_cost, shown)
-    return state.weights[segments.rows] * segments.mask
-
-
 def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    segments = sample_segments(data.unlabeled, config.policy_batch, config.length, key)
-    weights = step_weights(config, state, data, segments)
-
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, segments.observations, segments.actions, weights, config.loss)
-
-    policy, opt, value = config.optimiser.descend(loss, state.policy, state.opt)
-    metrics = {"loss/policy": value, "weights/effective": safemil.effective_share(weights, segments.mask)}
+    rows = draw_steps(state.weights.reach, config.batch, key)
+    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    metrics = {"loss/policy": value, "weights/effective": state.weights.effective}
     return state._replace(policy=policy, opt=opt), metrics
 
 

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from safemil.data.sampling import Transitions
+from safemil.data.sampling import Pile, Transitions
 from safemil.networks import Policy, Score
 
 Loss = Literal["nll", "mse"]
@@ -22,9 +22,11 @@ class Optimiser(NamedTuple):
     lr: float
     weight_decay: float
     clip_norm: float
+    fade: int | None = None  # steps in which the rate falls to zero along half a cosine; none: it stays
 
     def transformation(self) -> optax.GradientTransformation:
-        adamw = optax.adamw(self.lr, weight_decay=self.weight_decay)
+        rate = self.lr if self.fade is None else optax.cosine_decay_schedule(self.lr, self.fade)
+        adamw = optax.adamw(rate, weight_decay=self.weight_decay)
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw)
 
     def init(self, net: N) -> optax.OptState:
@@ -49,6 +51,23 @@ def bc_losses(
     if loss == "nll":
         return -policy.log_prob(observations, actions)
     return jnp.square(policy.mode(observations) - actions).sum(axis=-1)
+
+
+def clone(
+    optimiser: Optimiser,
+    policy: Policy,
+    state: optax.OptState,
+    pile: Pile,
+    rows: Int[Array, " batch"],
+    loss: Loss,
+) -> tuple[Policy, optax.OptState, Float[Array, ""]]:
+    """A step towards the actions at `rows` of a pile, and the mean loss before it."""
+    observations, actions = pile.observations[rows], pile.actions[rows]
+
+    def mean_loss(policy: Policy) -> Array:
+        return bc_losses(policy, observations, actions, loss).mean()
+
+    return optimiser.descend(mean_loss, policy, state)
 
 
 def weighted_mean(values: Float[Array, "*batch"], weights: Float[Array, "*batch"]) -> Float[Array, ""]:

@@ -48,7 +48,8 @@ class Config:
     noise: float = 0.0  # on what the policy clones, in deviations of each column
     lr_critic: float = 3e-4
     lr_multiplier: float = 1e-2
-    lr_policy: float = 3e-4
+    lr_policy: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden_critic: tuple[int, ...] = (256, 256)
@@ -68,13 +69,23 @@ class Config:
         """Those of ν and χ, of λ and τ, and of the policy."""
         rest = (self.weight_decay, self.clip_norm)
         multiplier = Optimiser(self.lr_multiplier, 0.0, self.clip_norm)
-        return Optimiser(self.lr_critic, *rest), multiplier, Optimiser(self.lr_policy, *rest)
+        return (
+            Optimiser(self.lr_critic, *rest),
+            multiplier,
+            Optimiser(self.lr_policy, *rest, self.updates if self.fade else None),
+        )
 
 
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # OSRL's defaults, and SafeMIL's number of updates
-        updates=1_000_000, batch=512, noise=0.1, lr_critic=1e-4, lr_multiplier=1e-4, lr_policy=1e-4
+        updates=1_000_000,
+        batch=512,
+        noise=0.1,
+        lr_critic=1e-4,
+        lr_multiplier=1e-4,
+        lr_policy=1e-4,
+        fade=False,
     ),
 }
 

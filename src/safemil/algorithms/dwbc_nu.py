@@ -37,7 +37,8 @@ class Config:
     eta: float = 0.5  # η, the share of non-preferred steps among the unlabeled ones
     nonnegative: bool = True
     lr_discriminator: float = 1e-3
-    lr_policy: float = 3e-4
+    lr_policy: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden_discriminator: tuple[int, ...] = (256, 256)
@@ -54,13 +55,15 @@ class Config:
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the discriminator and of the policy."""
         rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_discriminator, *rest), Optimiser(self.lr_policy, *rest)
+        return Optimiser(self.lr_discriminator, *rest), Optimiser(
+            self.lr_policy, *rest, self.updates if self.fade else None
+        )
 
 
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, batch=128, nonnegative=False, lr_discriminator=1e-5, lr_policy=1e-5
+        updates=1_000_000, batch=128, nonnegative=False, lr_discriminator=1e-5, lr_policy=1e-5, fade=False
     ),
 }
 

@@ -55,7 +55,8 @@ class Config:
     gradient_penalty: float = 10.0
     lr_cost: float = 1e-3
     lr_nu: float = 3e-4
-    lr_policy: float = 3e-4
+    lr_policy: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden_cost: tuple[int, ...] = (256, 256)
@@ -75,7 +76,8 @@ class Config:
     def optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         """Those of the discriminator, of ν and of the policy."""
         rest = (self.weight_decay, self.clip_norm)
-        cost, nu, policy = (Optimiser(lr, *rest) for lr in (self.lr_cost, self.lr_nu, self.lr_policy))
+        cost, nu = Optimiser(self.lr_cost, *rest), Optimiser(self.lr_nu, *rest)
+        policy = Optimiser(self.lr_policy, *rest, self.updates if self.fade else None)
         return cost, nu, policy
 
     @property
@@ -86,7 +88,7 @@ class Config:
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, cost_updates=None, batch=128, lr_cost=1e-5, lr_nu=1e-5, lr_policy=1e-5
+        updates=1_000_000, cost_updates=None, batch=128, lr_cost=1e-5, lr_nu=1e-5, lr_policy=1e-5, fade=False
     ),
 }
 

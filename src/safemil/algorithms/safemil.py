@@ -5,22 +5,30 @@ Trajectories" (arXiv:2511.08136). Equation numbers are the paper's.
 
 Where the paper is silent: t counts from the start of a segment; the policy is trained on `policy_batch`
 segments of its own; weights are normalised over what they are computed on, which changes the scale of
-the loss and nothing else. The `fast` preset departs from the paper in three ways, each a setting: a larger
-learning rate with fewer updates, pooled bags (`pool`), and a cost that stops learning after `cost_updates`
-while the policy goes on. `weighting="cost-to-go"` is ours.
+the loss and nothing else. The `fast` preset departs from the paper in five ways, each a setting:
+
+- larger learning rates with fewer updates, the policy's falling to zero (`fade`);
+- pooled bags (`pool`);
+- first the cost, then the policy (`cost_updates`): the cost stops before it knows the incidents by heart, and
+  the policy never clones what a cost that has yet to learn would have it clone;
+- steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
+- `weighting="threshold"` (Eqs. 10 and 11), with b̂ where the episodes fall into a cheap and a dear group.
+
+`weighting="cost-to-go"` is ours.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from safemil.algorithms.cloning import TINY, Loss, Optimiser, bc_losses, weighted_mean
+from safemil.algorithms.cloning import TINY, Loss, Optimiser, bc_losses, clone, weighted_mean
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -28,8 +36,11 @@ from safemil.data.sampling import (
     Pile,
     Segments,
     discounted_to_go,
+    draw_steps,
+    episode_sums,
     sample_bags,
     sample_segments,
+    spread,
 )
 from safemil.errors import InputError
 from safemil.networks import CostNet, Policy
@@ -37,29 +48,37 @@ from safemil.settings import require_positive, require_within
 
 NEEDS = frozenset({"nonpreferred"})
 COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
+POLICY_METRICS = ("loss/policy", "weights/effective")
 ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
 
 Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
 Weighting = Literal["segment", "episode", "threshold", "transition", "cost-to-go"]
+Draw = Literal["steps", "segments"]
 
 
 @dataclass(frozen=True)
 class Config:
     updates: int = 10_000
-    cost_updates: int | None = 2_000  # the cost learns during the first of them; none: during all
+    cost_updates: int | None = 500  # the cost learns first, then the policy; none: both in every update
     bag_size: int = 128  # K
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
     pool: int | None = 128  # M, segments per side that all bags of an update are drawn from; none: no pool
-    policy_batch: int = 64  # segments per policy update
+    draw: Draw = (
+        "steps"  # what the policy clones: steps drawn by their weight, or segments weighted in a batch
+    )
+    policy_batch: int = 256  # of them per policy update
     gamma: float = 0.99
-    weighting: Weighting = "segment"
+    weighting: Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.5  # the share of episodes kept where no b̂ is given
-    refresh: int = 500  # updates between two passes over all unlabeled steps, for weights that need one
-    lr_cost: float = 1e-3
-    lr_policy: float = 3e-4
+    keep: float | None = (
+        None  # the share of episodes kept where no b̂ is given; none: the cheaper of two groups
+    )
+    refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
+    lr_cost: float = 3e-4
+    lr_policy: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden_cost: tuple[int, ...] = (50, 256, 256)
@@ -79,21 +98,31 @@ class Config:
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the cost and of the policy."""
         rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_cost, *rest), Optimiser(self.lr_policy, *rest)
+        return Optimiser(self.lr_cost, *rest), Optimiser(
+            self.lr_policy, *rest, self._policy_updates if self.fade else None
+        )
 
     @property
-    def last_cost_update(self) -> int:
-        return self.updates if self.cost_updates is None else self.cost_updates
+    def _policy_updates(self) -> int:
+        return max(self.updates - (self.cost_updates or 0), 1)
 
     @property
     def weighs_whole_pile(self) -> bool:
-        return self.weighting in ("episode", "threshold", "cost-to-go")
+        return self.draw == "steps" or self.weighting not in ("segment", "transition")
 
 
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2; navigation tasks use length=10
-        updates=1_000_000, cost_updates=None, pool=None, policy_batch=32, lr_cost=1e-5, lr_policy=1e-5
+        updates=1_000_000,
+        cost_updates=None,
+        pool=None,
+        draw="segments",
+        policy_batch=32,
+        weighting="segment",
+        lr_cost=1e-5,
+        lr_policy=1e-5,
+        fade=False,
     ),
 }
 
@@ -103,7 +132,15 @@ class State(NamedTuple):
     policy: Policy
     cost_opt: optax.OptState
     policy_opt: optax.OptState
-    weights: Float[Array, " steps"]  # of each unlabeled step; empty where the scheme computes them on the fly
+    weights: "PileWeights"
+
+
+class PileWeights(NamedTuple):
+    """Of each unlabeled step; empty where weights are computed on the fly."""
+
+    each: Float[Array, " steps"]
+    reach: Float[Array, " steps"]  # their running sum
+    effective: Float[Array, ""]  # the share of the pile that the policy really learns from
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
@@ -114,7 +151,8 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     policy = Policy(*sizes, config.hidden_policy, key=key_policy)
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
-    return State(cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), jnp.ones(steps))
+    weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
+    return State(cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), weights)
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -163,21 +201,92 @@ def step_weights(config: Config, state: State, segments: Segments) -> Float[Arra
         return segment_weights(state.cost, segments, config.gamma, config.beta)
     if config.weighting == "transition":
         return transition_weights(state.cost, segments)
-    return state.weights[segments.rows] * segments.mask
+    return state.weights.each[segments.rows] * segments.mask
 
 
-def pile_weights(config: Config, cost: Cost, pile: Pile) -> Float[Array, " steps"]:
-    """The weight of every unlabeled step under the schemes that look at whole episodes."""
-    to_go = discounted_to_go(costs_of_pile(cost, pile), pile, config.gamma)  # (steps,)
-    if config.weighting == "cost-to-go":
-        return jnp.exp((to_go.min() - to_go) / config.beta)
+def pile_weights(config: Config, cost: Cost, pile: Pile) -> PileWeights:
+    """The weight of every unlabeled step; what is common to all weights does not matter."""
+    each = _weigh(config, costs_of_pile(cost, pile), pile)
+    return PileWeights(each, jnp.cumsum(each), effective_share(each, jnp.ones_like(each)))
+
+
+def _weigh(config: Config, costs: Float[Array, " steps"], pile: Pile) -> Float[Array, " steps"]:
+    to_go = discounted_to_go(costs, pile, config.gamma)  # (steps,)
     episode_costs = to_go[pile.starts]  # (episodes,) Σₜ γᵗ ĉ of each
-    if config.weighting == "episode":  # Eq. (13); what is common to all weights does not matter
-        weights = jnp.exp((episode_costs.min() - episode_costs) / config.beta)
-    else:  # Eq. (10)
-        bound = jnp.quantile(episode_costs, config.keep) if config.threshold is None else config.threshold
-        weights = (episode_costs <= bound).astype(jnp.float32)
-    return jnp.repeat(weights, pile.lengths, total_repeat_length=len(to_go))
+    match config.weighting:
+        case "segment":  # Eq. (13) of segments: a step counts as the segments that it is in do on average
+            return _segment_means(config, to_go, pile)
+        case "episode":  # Eq. (13) of whole episodes
+            return spread(_softened(episode_costs, config.beta), pile)
+        case "threshold":  # Eq. (10)
+            return spread(_kept(config, to_go, pile).astype(jnp.float32), pile)
+        case "transition":  # Eq. (14)
+            return 1 - costs
+        case "cost-to-go":
+            return _softened(to_go, config.beta)
+
+
+def _kept(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Bool[Array, " episodes"]:
+    """Which episodes are cheap enough: below b̂, or else by the mean cost of their segments.
+
+    The discounted cost of a long episode is that of its beginning; the mean leaves no part of it out.
+    """
+    if config.threshold is not None:
+        return to_go[pile.starts] <= config.threshold
+    starting = segment_starts(config.length, pile)
+    means = episode_sums(starting * _windows(config, to_go, pile), pile) / episode_sums(starting, pile)
+    return means <= (two_groups(means) if config.keep is None else jnp.quantile(means, config.keep))
+
+
+def two_groups(values: Float[Array, " episodes"]) -> Float[Array, ""]:
+    """The largest value of the lower of two groups, cut where they vary least within (Otsu 1979)."""
+    ordered = jnp.sort(values)
+    below = jnp.arange(1, len(values) + 1)
+    sums = jnp.cumsum(ordered)
+    above = jnp.maximum(len(values) - below, 1)
+    apart = sums / below - (sums[-1] - sums) / above
+    return ordered[jnp.argmax(below * (len(values) - below) * apart**2)]
+
+
+def _softened(costs: Array, beta: float) -> Array:
+    """exp(−cost / β), divided by the largest, so that none but the costly underflow."""
+    return jnp.exp((costs.min() - costs) / beta)
+
+
+def _windows(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Float[Array, " steps"]:
+    """Σ_{k<H} γᵏ ĉ from each step on, within its episode."""
+    if config.length == "full":
+        return to_go
+    after = jnp.roll(to_go, -config.length)
+    inside = _remaining(pile) > config.length
+    return to_go - jnp.where(inside, config.gamma**config.length * after, 0)
+
+
+def _remaining(pile: Pile) -> Float[Array, " steps"]:
+    """Steps from each one to the end of its episode, itself included."""
+    return spread(pile.starts + pile.lengths, pile) - jnp.arange(len(pile.observations))
+
+
+def segment_starts(length: Length, pile: Pile) -> Float[Array, " steps"]:
+    """1 where a segment may start: so that it fits, and at the start of an episode."""
+    width = pile.longest if length == "full" else length
+    first = jnp.zeros(len(pile.observations), bool).at[pile.starts].set(True)
+    return (first | (_remaining(pile) >= width)).astype(jnp.float32)
+
+
+def _segment_means(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Float[Array, " steps"]:
+    starting = segment_starts(config.length, pile)
+    weights = _softened(jnp.where(starting > 0, _windows(config, to_go, pile), jnp.inf), config.beta)
+    width = pile.longest if config.length == "full" else config.length
+    since = spread(pile.lengths, pile) - _remaining(pile)  # steps since the start of the episode
+
+    def add(shift: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+        inside = shift <= since
+        shifted = jnp.roll(weights, shift), jnp.roll(starting, shift)
+        return sums[0] + jnp.where(inside, shifted[0], 0), sums[1] + jnp.where(inside, shifted[1], 0)
+
+    total, count = jax.lax.fori_loop(0, width, add, (jnp.zeros_like(to_go), jnp.zeros_like(to_go)))
+    return total / count
 
 
 def costs_of_pile(cost: Cost, pile: Pile) -> Float[Array, " steps"]:
@@ -186,10 +295,8 @@ def costs_of_pile(cost: Cost, pile: Pile) -> Float[Array, " steps"]:
     return jax.lax.map(lambda pair: cost(*pair), pairs, batch_size=ROWS_AT_ONCE)
 
 
-def effective_share(
-    weights: Float[Array, "segments H"], mask: Float[Array, "segments H"]
-) -> Float[Array, ""]:
-    """(Σw)² / (n Σw²): the share of the batch that the policy really learns from."""
+def effective_share(weights: Float[Array, "*steps"], mask: Float[Array, "*steps"]) -> Float[Array, ""]:
+    """(Σw)² / (n Σw²): the share of the steps that the policy really learns from."""
     total = weights.sum() ** 2 / jnp.maximum((weights**2).sum(), TINY)
     return total / mask.sum()
 
@@ -205,16 +312,27 @@ def policy_loss(
 def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """One pass through the loop of Algorithm 1."""
+    """One pass through the loop of Algorithm 1, or through one half of it where the cost learns first."""
     key_cost, key_policy = jax.random.split(key)
-    state, cost_metrics = jax.lax.cond(
-        step < config.last_cost_update,
-        lambda: _update_cost(config, state, data, key_cost),
-        lambda: (state, {name: jnp.full((), jnp.nan) for name in COST_METRICS}),
+
+    def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
+        return _update_cost(config, state, data, key_cost)
+
+    def update_policy(state: State) -> tuple[State, dict[str, Float[Array, ""]]]:
+        return _update_policy(config, _refresh_weights(config, state, data, step), data, key_policy)
+
+    if config.cost_updates is None:
+        learned, cost_metrics = update_cost()
+        learned, policy_metrics = update_policy(learned)
+        return learned, cost_metrics | policy_metrics
+    unknown = {name: jnp.full((), jnp.nan) for name in (*COST_METRICS, *POLICY_METRICS)}
+
+    def one(half: tuple[State, dict[str, Float[Array, ""]]]) -> tuple[State, dict[str, Float[Array, ""]]]:
+        return half[0], unknown | half[1]
+
+    return jax.lax.cond(
+        step < config.cost_updates, lambda: one(update_cost()), lambda: one(update_policy(state))
     )
-    state = _refresh_weights(config, state, data, step)
-    state, policy_metrics = _update_policy(config, state, data, key_policy)
-    return state, cost_metrics | policy_metrics
 
 
 def _update_cost(
@@ -242,10 +360,10 @@ def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
 
 
 def _refresh_weights(config: Config, state: State, data: Dataset, step: Array) -> State:
-    """Weigh the whole pile anew when due: once more after the cost has stopped learning, then no more."""
+    """Weigh the whole pile when due: at intervals, or once where the cost has stopped learning."""
     if not config.weighs_whole_pile:
         return state
-    due = (step % config.refresh == 0) & (step < config.last_cost_update + config.refresh)
+    due = step % config.refresh == 0 if config.cost_updates is None else step == config.cost_updates
     weights = jax.lax.cond(
         due, lambda: pile_weights(config, state.cost, data.unlabeled), lambda: state.weights
     )
@@ -255,16 +373,23 @@ def _refresh_weights(config: Config, state: State, data: Dataset, step: Array) -
 def _update_policy(
     config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    segments = sample_segments(data.unlabeled, config.policy_batch, config.length, key)
-    weights = step_weights(config, state, segments)
-
-    def loss(policy: Policy) -> Array:
-        return policy_loss(policy, segments, weights, config.loss)
-
-    value, grads = jax.value_and_grad(loss)(state.policy)
-    policy, opt = config.optimisers[1].step(state.policy, grads, state.policy_opt)
-    metrics = {"loss/policy": value, "weights/effective": effective_share(weights, segments.mask)}
-    return state._replace(policy=policy, policy_opt=opt), metrics
+    optimiser = config.optimisers[1]
+    if config.draw == "steps":
+        rows = draw_steps(state.weights.reach, config.policy_batch, key)
+        policy, opt, value = clone(
+            optimiser, state.policy, state.policy_opt, data.unlabeled, rows, config.loss
+        )
+        effective = state.weights.effective
+    else:
+        segments = sample_segments(data.unlabeled, config.policy_batch, config.length, key)
+        weights = step_weights(config, state, segments)
+        loss = partial(policy_loss, segments=segments, weights=weights, loss=config.loss)
+        policy, opt, value = optimiser.descend(loss, state.policy, state.policy_opt)
+        effective = effective_share(weights, segments.mask)
+    return state._replace(policy=policy, policy_opt=opt), {
+        "loss/policy": value,
+        "weights/effective": effective,
+    }
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

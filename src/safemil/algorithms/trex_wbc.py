@@ -32,7 +32,8 @@ class Config:
     pairs: int = 128  # pairs of segments per update of the reward
     batch: int = 256  # steps per policy update
     lr_reward: float = 1e-3
-    lr_policy: float = 3e-4
+    lr_policy: float = 1e-3
+    fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
     hidden_reward: tuple[int, ...] = (256, 256)
@@ -48,7 +49,9 @@ class Config:
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the reward and of the policy."""
         rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_reward, *rest), Optimiser(self.lr_policy, *rest)
+        return Optimiser(self.lr_reward, *rest), Optimiser(
+            self.lr_policy, *rest, self.updates if self.fade else None
+        )
 
     @property
     def last_reward_update(self) -> int:
@@ -58,7 +61,7 @@ class Config:
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, reward_updates=None, batch=128, lr_reward=1e-5, lr_policy=1e-5
+        updates=1_000_000, reward_updates=None, batch=128, lr_reward=1e-5, lr_policy=1e-5, fade=False
     ),
 }
 

@@ -173,6 +173,12 @@ def sample_steps_of(
     return pile.starts[episode] + place - (ends[episode] - pile.lengths[episode])
 
 
+def draw_steps(reach: Float[Array, " steps"], count: int, key: Array) -> Int[Array, " count"]:
+    """Rows of `count` steps, each as likely as its weight; `reach` is the running sum of the weights."""
+    places = reach[-1] * jax.random.uniform(key, (count,))
+    return jnp.minimum(jnp.searchsorted(reach, places, side="right"), len(reach) - 1)
+
+
 class Transitions(NamedTuple):
     """Steps and what followed them."""
 
@@ -208,6 +214,11 @@ def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " e
     """The sum of the values over each episode."""
     episode = jnp.repeat(jnp.arange(len(pile.lengths)), pile.lengths, total_repeat_length=len(values))
     return jax.ops.segment_sum(values, episode, num_segments=len(pile.lengths))
+
+
+def spread(values: Float[Array, " episodes"], pile: Pile) -> Float[Array, " steps"]:
+    """An episode's value, for each of its steps."""
+    return jnp.repeat(values, pile.lengths, total_repeat_length=len(pile.observations))
 
 
 def discounted_to_go(values: Float[Array, " steps"], pile: Pile, gamma: float) -> Float[Array, " steps"]:
