@@ -83,7 +83,7 @@ class Plan:
 
 FIRST = Plan(8, 24, 6, (0.0, 0.0), spread=1.0)
 NEXT = Plan(5, 24, 6, (0.0, 0.0), spread=0.3)
-PATIENT = Plan(20, 32, 8, (0.0, 0.1, 0.0, 0.1), spread=0.1, floor=0.02, inertia=0.3, memory=0.4)
+PATIENT = Plan(12, 32, 8, (0.0, 0.1, 0.0, 0.1), spread=0.1, floor=0.02, inertia=0.3, memory=0.4)
 SEARCHES = {
     Aim(0.0, np.inf): FIRST,
     Aim(0.1, 270): NEXT, Aim(0.1, 230): NEXT, Aim(0.2, 200): NEXT, Aim(0.3, 170): NEXT, Aim(0.5, 140): NEXT,
