@@ -36,6 +36,7 @@ from safemil.tasks import make_vec
 from safemil.tasks.point import BINS, SENSORS
 
 KEEN = 0.1  # error below which the loss turns from linear to square
+STILL, HIDDEN = 1e-6, 1e6  # deviation of an input that never changes, and what it is divided by
 POWERS = (4.0, 12.0)  # of the lidars, which the student sees too
 CAUTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # at which a recipe says how much care is taken
 
@@ -72,7 +73,7 @@ class Recipe:
 
 RECIPES = {
     "SafetyPointGoal1-v0": Recipe(
-        Reach(0.29, 0.0), cautions=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8),
+        Reach(0.29, 0.0), cautions=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75),
         hazard=(-0.8, 0.0, 0.5, 1.5, 3.0, 5.0), margin=(0.1, 0.05, 0.05, 0.1, 0.2, 0.25),
         touch=(0.0,) * 6, room=(0.02,) * 6,
     ),
@@ -112,7 +113,7 @@ class Lens(NamedTuple):
     scale: np.ndarray
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        return (powered(inputs) - self.mean) / self.scale
+        return ((powered(inputs) - self.mean) / self.scale).astype(np.float32)
 
 
 def powered(inputs: np.ndarray) -> np.ndarray:
@@ -121,9 +122,10 @@ def powered(inputs: np.ndarray) -> np.ndarray:
 
 
 def lens_of(inputs: np.ndarray) -> Lens:
-    # Inputs that hardly ever change are divided by 0.02, not by their deviation.
-    seen = powered(inputs)
-    return Lens(seen.mean(axis=0), np.maximum(seen.std(axis=0), 0.02))
+    """Hides inputs that never change; those that hardly do are divided by 0.02, not by their deviation."""
+    seen = powered(inputs).astype(np.float64)
+    deviation = seen.std(axis=0)
+    return Lens(seen.mean(axis=0), np.where(deviation > STILL, np.maximum(deviation, 0.02), HIDDEN))
 
 
 def begin(key: Array, size: int, hidden: int) -> Student:
