@@ -29,7 +29,7 @@ import optax
 from jax import Array
 from planning import HOLD, Care, Reach, at_rest, plan, scene_of, shifted
 from safetensors.numpy import load_file, save_file
-from shipping import NOVICE, at_setting, folder_of, remove_others, write_policy
+from shipping import at_setting, folder_of, remove_others, write_policy
 
 from safemil.behaviour.policy import with_powers
 from safemil.tasks import make_vec
@@ -39,13 +39,6 @@ KEEN = 0.1  # error below which the loss turns from linear to square
 STILL, HIDDEN = 1e-6, 1e6  # deviation of an input that never changes, and what it is divided by
 POWERS = (4.0, 12.0)  # of the lidars, which the student sees too
 CAUTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # at which a recipe says how much care is taken
-
-
-class Young(NamedTuple):
-    """A student that ships although, or because, it drives badly."""
-
-    updates: int  # of the first round
-    caution: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,6 @@ class Recipe:
     touch: tuple[float, ...]
     room: tuple[float, ...]  # m
     cautions: tuple[float, ...]  # that ship
-    young: tuple[Young, ...] = (Young(30, 0.0), Young(100, 0.5))
     rounds: int = 7
     worlds: int = 96
     steps: int = 400  # of each world in a round
@@ -78,7 +70,7 @@ RECIPES = {
         touch=(0.0,) * 6, room=(0.02,) * 6,
     ),
     "SafetyPointButton1-v0": Recipe(
-        Reach(0.19, 0.14), cautions=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
+        Reach(0.19, 0.14), cautions=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9),
         hazard=(-0.5, 0.0, 0.5, 1.0, 2.0, 4.0), margin=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2),
         touch=(0.3, 0.5, 1.0, 2.0, 4.0, 8.0), room=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2), rounds=9,
     ),
@@ -223,17 +215,9 @@ def train(task: str, work: Path, seed: int) -> None:
         if not result.exists():
             inputs, told = all_told(rounds)
             start = student or begin(first, len(lens.mean), recipe.hidden)
-            for updates, path in lessons(recipe, place, folder, result):
-                student = teach(teaching, start, lens(inputs), told, recipe, updates)
-                save_file(student, path)
+            updates = recipe.updates if place < recipe.rounds - 1 else recipe.last_updates
+            save_file(teach(teaching, start, lens(inputs), told, recipe, updates), result)
         student = load_file(result)
-
-
-def lessons(recipe: Recipe, place: int, folder: Path, result: Path) -> list[tuple[int, Path]]:
-    """How many updates a round has, and where its student goes; the first round has young ones too."""
-    young = [(each.updates, folder / f"young-{each.updates}.safetensors") for each in recipe.young]
-    whole = recipe.updates if place < recipe.rounds - 1 else recipe.last_updates
-    return [*([] if place else young), (whole, result)]
 
 
 def teach(
@@ -263,25 +247,20 @@ def export(task: str, work: Path, seed: int) -> None:
     recipe, folder = RECIPES[task], folder_in(work, task, seed)
     lens = lens_of(load_file(folder / "round-00.safetensors")["inputs"])
     last, kept = load_file(folder / f"student-{recipe.rounds - 1:02}.safetensors"), set()
-    steps = recipe.rounds * recipe.worlds * recipe.steps
     for caution in recipe.cautions:
-        card = card_of(task, seed, caution, steps, 1.0)
-        kept.add(ship(f"caution-{caution:.2f}-seed{seed}", last, lens, card))
-    for age, caution in recipe.young:
-        young = load_file(folder / f"young-{age}.safetensors")
-        card = card_of(task, seed, caution, recipe.worlds * recipe.steps, NOVICE)
-        kept.add(ship(f"caution-{caution:.2f}-young{age}-seed{seed}", young, lens, card))
+        kept.add(ship(f"caution-{caution:.2f}-seed{seed}", last, lens, card_of(task, seed, caution)))
     remove_others(task, kept)
 
 
-def card_of(task: str, seed: int, caution: float, steps: int, share: float) -> dict[str, Any]:
+def card_of(task: str, seed: int, caution: float) -> dict[str, Any]:
     recipe = RECIPES[task]
     minded = care_of(recipe, np.array(caution))._asdict()
     care = {name: round(float(each), 4) for name, each in minded.items()}
     signal = f"a planner's actions, to which a step in a hazard is {care['hazard']:g} steps of delay"
     if any(recipe.touch):
         signal += f" and one in touch {care['touch']:g}"
-    about = {"task": task, "signal": signal, "method": "DAgger", "steps": steps, "seed": seed, "share": share}
+    steps = recipe.rounds * recipe.worlds * recipe.steps
+    about = {"task": task, "signal": signal, "method": "DAgger", "steps": steps, "seed": seed, "share": 1.0}
     return about | {"caution": caution, "powers": POWERS, "care": care, "recipe": asdict(recipe)}
 
 
