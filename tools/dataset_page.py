@@ -49,9 +49,11 @@ means in the paper.
 POLICIES = """
 ## The policies
 
-Trained or searched by `tools/train_behaviour.py`, which says how; each has a card beside its weights. Means
-over 50 episodes or more, every other one with noise in its actions. Share is the weight of a policy in a
-dataset: those with little of it are there for their low returns.
+Each has a card beside its weights. Those of Walker2d, Ant and Circle2 are trained by
+`tools/train_behaviour.py` (PPO), those of Goal1 and Button1 by `tools/distil_behaviour.py` (a network that
+imitates a planner, by DAgger), those of Swimmer searched by `tools/search_behaviour.py`. Means over 50
+episodes or more, every other one with noise in its actions. Share is the weight of a policy in a dataset:
+those with little of it are there for their low returns.
 """
 
 
@@ -120,7 +122,7 @@ def policies(task: str) -> str:
     cards = [(policy.name, policy.card) for policy in shipped(task)]
     rows = [
         [f"`{name}`", card["signal"], card["method"], f"{card['steps']:,}", f"{card['share']:g}"]
-        + [f"{card[mean]:.1f}" if mean in card else "-" for mean in ("return", "cost", "length")]
+        + [f"{card[mean]:.1f}" for mean in ("return", "cost", "length")]
         for name, card in cards
     ]
     return table(["policy", "signal", "method", "steps", "share", "return", "cost", "length"], rows)

@@ -9,7 +9,7 @@ import tyro
 import safemil.tasks  # registers the tasks
 from safemil.behaviour import fetching, making
 from safemil.behaviour.making import make, recorded_seeds, share_out
-from safemil.behaviour.policy import Network, shipped
+from safemil.behaviour.policy import Policy, shipped
 from safemil.behaviour.rollouts import roll_out
 from safemil.cli.data import COMMANDS
 from safemil.data import load_annotated
@@ -93,7 +93,7 @@ def test_recorded_actions_give_the_recorded_episode_again():
 
 
 def test_an_episode_that_ends_early_holds_nothing_of_the_next():
-    limp = Network("limp", (np.zeros((17, 6)),), (np.zeros(6),), np.ones(6), {})
+    limp = Policy("limp", (np.zeros((17, 6)),), (np.zeros(6),), np.ones(6), {})
     seen = roll_out("SafetyWalker2dVelocity-v1", limp, [0, 1, 2], np.ones(3), np.random.default_rng(0))
     assert seen.terminated.all()
     assert len(set(seen.lengths)) > 1

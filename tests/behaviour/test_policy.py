@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from safemil.behaviour import policy as policies
-from safemil.behaviour.policy import SHIPPED, Network, load_policy, shipped
+from safemil.behaviour.policy import SHIPPED, Policy, load_policy, shipped, with_powers
 from safemil.errors import InputError
 from safemil.tasks import TASKS, make_vec
 
@@ -13,7 +13,7 @@ HAVE = [task for task in TASKS if any((SHIPPED / task).glob("*.safetensors"))]
 
 
 def test_a_network_is_tanh_layers_and_its_actions_are_clipped():
-    network = Network(
+    network = Policy(
         "one",
         (np.array([[1.0], [0.0]]), np.array([[2.0]])),
         (np.array([0.5]), np.array([-1.0])),
@@ -26,6 +26,15 @@ def test_a_network_is_tanh_layers_and_its_actions_are_clipped():
     )
     np.testing.assert_array_equal(network.act(seen, np.array([[1.0], [-1.0]])), [[1.0], [-1.0]])
     np.testing.assert_array_equal(network.act(seen, np.zeros((2, 1))), network.mean(seen))
+
+
+def test_powers_of_the_lidars_follow_the_observation():
+    seen = np.array([[2.0] * 12 + [0.5, 1.0]])
+    np.testing.assert_allclose(with_powers(seen, (2.0, 3.0))[0, 12:], [0.5, 1.0, 0.25, 1.0, 0.125, 1.0])
+    last = np.zeros((16, 1))
+    last[14] = 1.0
+    policy = Policy("one", (last,), (np.zeros(1),), np.zeros(1), {}, (2.0,))
+    np.testing.assert_allclose(policy.mean(seen), [[0.25]])
 
 
 def test_weights_come_from_the_file_and_what_it_is_from_the_card(tmp_path):
@@ -54,10 +63,13 @@ def test_every_task_has_ten_policies_from_cautious_to_reckless(task):
     for card in cards:
         assert card["task"] == task
         assert {"signal", "method", "steps", "seed", "share"} <= set(card)
-    told = [card for card in cards if "episodes" in card and card["share"] == 1]
-    assert all(card["episodes"] >= 50 and card["return"] > 0 for card in told)
-    costs = [card["cost"] for card in told] or [1, 0]
-    assert max(costs) > 1.5 * min(costs)
+        assert card["episodes"] >= 50
+        assert {"return", "cost", "length"} <= set(card)
+    grown = [card for card in cards if card["share"] == 1]
+    assert len(grown) >= 10
+    assert all(card["return"] > 0 for card in grown)
+    costs = [card["cost"] for card in grown]
+    assert max(costs) > 2 * min(costs)
 
 
 @pytest.mark.parametrize("task", HAVE)

@@ -9,47 +9,37 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-from safemil.behaviour.field import Driver
 from safemil.errors import InputError
 from safemil.tasks import catalog
+from safemil.tasks.point import SENSORS
 
 Array = npt.NDArray[np.float64]
 SHIPPED = Path(str(resources.files("safemil.behaviour") / "policies"))
 
 
-class Policy(Protocol):
-    """Chooses actions in [-1, 1]."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def card(self) -> dict[str, Any]:
-        """Task, training signal, steps, and means over 50 episodes."""
-
-    def act(self, observations: Array, noise: Array) -> Array:
-        """(n, S), (n, A) -> (n, A); noise is standard normal, or 0 for the most likely action."""
-
-
 @dataclass(frozen=True, eq=False)
-class Network:
-    """A normal distribution around a network's output, of tanh layers; its samples are clipped to [-1, 1]."""
+class Policy:
+    """A normal distribution around a network's output, of tanh layers; its samples are clipped to [-1, 1].
+
+    Powers of the point robot's lidars are inputs too, where a policy has them: they tell near things apart.
+    """
 
     name: str
     weights: tuple[Array, ...]  # (in, out) of each layer
     biases: tuple[Array, ...]  # (out,)
     deviation: Array  # (actions,)
-    card: dict[str, Any]
+    card: dict[str, Any]  # task, training signal, steps, and means over 50 episodes
+    powers: tuple[float, ...] = ()
 
     def mean(self, observations: Array) -> Array:
         """(n, S) -> (n, A)."""
-        hidden = observations
+        hidden = with_powers(observations, self.powers)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
         return hidden @ self.weights[-1] + self.biases[-1]
@@ -59,16 +49,20 @@ class Network:
         return np.clip(self.mean(observations) + self.deviation * noise, -1.0, 1.0)
 
 
+def with_powers(observations: Array, powers: tuple[float, ...]) -> Array:
+    """The observations (n, S) of the point robot, then each power of all its lidars."""
+    lidars = observations[:, SENSORS:]
+    return np.concatenate([observations, *(lidars**power for power in powers)], axis=1)
+
+
 def load_policy(path: Path) -> Policy:
     """A policy from its file; the card stands beside it."""
     arrays = {name: array.astype(np.float64) for name, array in load_file(path).items()}
     card = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     card["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    if "numbers" in arrays:
-        return Driver(path.stem, arrays["numbers"], arrays["deviation"], card)
     layers = range(sum(name.startswith("weight") for name in arrays))
     weights, biases = (tuple(arrays[f"{part}{i}"] for i in layers) for part in ("weight", "bias"))
-    return Network(path.stem, weights, biases, arrays["deviation"], card)
+    return Policy(path.stem, weights, biases, arrays["deviation"], card, tuple(card.get("powers", ())))
 
 
 @cache

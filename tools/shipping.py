@@ -1,0 +1,64 @@
+"""How a trained policy becomes a file of the package, with its card."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from safemil.behaviour.policy import SHIPPED, load_policy
+from safemil.behaviour.rollouts import roll_out
+
+EPISODES = 50  # that a card's means are over
+NOVICE = 0.2  # share of policies that are there for their low returns
+
+
+def folder_of(task: str) -> Path:
+    """Where a task's policies are shipped."""
+    folder = SHIPPED / task
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.ndarray]:
+    """The network of one setting: its last input becomes part of the first bias."""
+    first = arrays["weight0"]
+    return arrays | {
+        "weight0": np.ascontiguousarray(first[:-1]),
+        "bias0": arrays["bias0"] + setting * first[-1],
+    }
+
+
+def write_policy(
+    path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any], kind: type[np.floating] = np.float32
+) -> str:
+    """Write weights and card, unless these weights have been measured already; gives the policy's name."""
+    content = save({name: np.ascontiguousarray(array, kind) for name, array in arrays.items()})
+    told = path.with_suffix(".json")
+    before = json.loads(told.read_text()) if told.exists() else {}
+    if not (before.get("episodes") == EPISODES and path.read_bytes() == content):
+        path.write_bytes(content)
+        card |= measured(path, card)
+    else:
+        card |= {name: before[name] for name in ("episodes", "return", "cost", "length")}
+    told.write_text(json.dumps(card, indent=2) + "\n")
+    return path.stem
+
+
+def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
+    """What the policy does: means over episodes of which every other one has noise."""
+    path.with_suffix(".json").write_text(json.dumps(card))
+    noise = np.arange(EPISODES) % 2.0
+    seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
+    values = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
+    means = {name: round(float(each.mean()), 2) for name, each in values.items()}
+    print(f"{path.stem:40}", *(f"{name} {mean:8.1f}" for name, mean in means.items()), flush=True)
+    return {"episodes": EPISODES, **means}
+
+
+def remove_others(task: str, kept: set[str]) -> None:
+    """Remove the policies of a task that ship no more."""
+    for old in folder_of(task).iterdir():
+        if old.stem not in kept:
+            old.unlink()
