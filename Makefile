@@ -14,11 +14,8 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: $(STAMP)  ## two piles of episodes in, a cost and a safe policy out
-	$(BIN)/safemil data make toy --problem speed --out demo/data --overwrite
-	$(BIN)/safemil train safemil --nonpreferred demo/data/incidents.parquet \
-		--unlabeled demo/data/logs.parquet --out demo/run --overwrite
-	$(BIN)/safemil score demo/run demo/data/logs.parquet --out demo/risk.parquet --overwrite
+demo: $(STAMP)  ## make data, learn a safe policy from it, report
+	$(BIN)/safemil demo --overwrite
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "safemil needs Python >= 3.11, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'

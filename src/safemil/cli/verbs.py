@@ -10,6 +10,7 @@ import tyro
 
 from safemil.cli.bench import bench, evaluate, tables
 from safemil.cli.data import READING, ReadingFlags
+from safemil.cli.demo import demo
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
@@ -238,6 +239,7 @@ def _console() -> Any:
 
 
 COMMANDS = {
+    "demo": demo,
     "train": train,
     "score": score,
     "algorithms": algorithms,

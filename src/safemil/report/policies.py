@@ -107,10 +107,10 @@ def players(material: Material, *, progress: bool) -> list[Player]:
 
 
 def _seeds(material: Material) -> list[int]:
-    """Of a typical episode, then of the first others of the evaluation."""
+    """Of the costliest episode, then of the first others of the evaluation."""
     told = material.compared_evaluated or material.evaluated
     every = environment_seeds(told.seed if told else 0, max(LOOPS, told.costs.shape[1] if told else 0))
-    first = typical(told.costs[0]) if told else 0
+    first = costliest(told.costs[0]) if told else 0
     others = [each for each in range(len(every)) if each != first]
     wanted = LOOPS if material.task == CIRCLE else ARENAS
     return [every[each] for each in [first, *others][:wanted]]
@@ -122,16 +122,16 @@ def chosen(material: Material) -> str:
     if told is None:
         return "It is the first episode of an evaluation, not a picked one."
     whose = told.algorithm if told is material.compared_evaluated else "this run"
-    return f"It is the one whose cost under {whose} is the middle one of those evaluated, not a picked one."
+    return f"Of those evaluated it is the one that cost {whose} most."
 
 
-def typical(costs: npt.NDArray[np.float64]) -> int:
-    """The episode whose cost is the middle one.
+def costliest(costs: npt.NDArray[np.float64]) -> int:
+    """The episode that cost most, the first of several.
 
-    >>> typical(np.array([9.0, 0.0, 4.0]))
-    2
+    >>> costliest(np.array([0.0, 9.0, 4.0, 9.0]))
+    1
     """
-    return int(np.argsort(costs, kind="stable")[len(costs) // 2])
+    return int(np.argmax(costs))
 
 
 def _player(
