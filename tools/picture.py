@@ -1,78 +1,52 @@
-"""Draw the README's picture: what SafeMIL learns on the generated `speed` problem.
+"""Take the README's picture from the demo's report, with Debian's Chromium.
 
-python tools/picture.py docs/images/speed.png
+make demo
+python tools/picture.py demo/report.html docs/images/demo.png
 """
 
+import shutil
 from pathlib import Path
+from typing import Annotated
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
-import numpy as np
 import tyro
+from playwright.sync_api import sync_playwright
 
-import safemil
-from safemil import toy
+# The first map of what was learned and the paths of both policies, side by side on white.
+ARRANGE = """
+() => {
+  const paths = [...document.querySelectorAll("#policy .maps figure svg, #policy svg.map")];
+  const shown = [
+    ["learned cost ĉ, by place", document.querySelector("#learned figure svg")],
+    ["BC: told nothing", paths.at(-1)],
+    ["SafeMIL: told of 50 incidents", paths.at(0)],
+  ];
+  const row = document.createElement("div");
+  row.id = "picture";
+  row.style.cssText = "display:flex;gap:24px;padding:16px;background:white;width:max-content";
+  for (const [title, picture] of shown) {
+    const part = document.createElement("div");
+    part.style.cssText = "width:300px;text-align:center;font:600 16px system-ui,sans-serif;color:#1c2530";
+    picture.style.cssText = "width:300px;height:300px";
+    part.append(title, picture);
+    row.append(part);
+  }
+  document.body.replaceChildren(row);
+}
+"""
 
-EPISODES = 100  # that each policy is let go for
-BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # told apart by the colour-blind too
 
-
-def main(out: tyro.conf.Positional[Path], updates: int = 10_000) -> None:
-    """Train BC and SafeMIL on `speed` and draw what they learned.
-
-    Args:
-        out: picture to write
-        updates: how long to train
-    """
-    piles = toy.make_piles("speed")
-    data = {"unlabeled": piles.unlabeled}
-    bc = safemil.train("bc", **data, updates=updates)
-    ours = safemil.train("safemil", nonpreferred=piles.nonpreferred, **data, updates=updates)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-    draw_cost(axes[0], ours, piles)
-    draw_policies(axes[1], {"behaviour cloning": (bc, BLUE), "SafeMIL": (ours, ORANGE)})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=110)
+def main(report: Annotated[Path, tyro.conf.Positional], out: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Draw `out` from a report that compares SafeMIL with BC."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_context(
+            viewport={"width": 1100, "height": 500}, device_scale_factor=2, color_scheme="light"
+        ).new_page()
+        page.goto(report.resolve().as_uri())
+        page.evaluate(ARRANGE)
+        page.locator("#picture").screenshot(path=out)
+        browser.close()
     print(out)
-
-
-def draw_cost(axes: plt.Axes, run: safemil.Run, piles: toy.Piles) -> None:
-    lengths = np.linalg.norm(piles.heldout.actions, axis=1)
-    costs = np.concatenate(run.cost(piles.heldout))
-    axes.scatter(lengths, costs, s=2, color=ORANGE, alpha=0.3, rasterized=True)
-    mark_limit(axes)
-    axes.set(title="what was learned from 50 bad episodes", ylabel="cost ĉ(s, a) of a held-out step")
-
-
-def draw_policies(axes: plt.Axes, runs: dict[str, tuple[safemil.Run, str]]) -> None:
-    for name, (run, colour) in runs.items():
-
-        def walk(world: toy.World, rng: np.random.Generator, run: safemil.Run = run) -> np.ndarray:
-            return np.asarray(run.act(world.observations()))
-
-        recorded = toy.rollout("speed", walk, EPISODES, np.random.default_rng(1))
-        lengths = np.linalg.norm(recorded.actions, axis=-1).ravel()
-        label = f"{name}: {recorded.risky.mean():.1%} of steps risky"
-        axes.hist(lengths, bins=np.linspace(0, 1, 51), density=True, color=colour, alpha=0.6, label=label)
-    mark_limit(axes)
-    axes.set(title="what the policies do", ylabel="share of steps (density)")
-    axes.legend(loc="upper right")
-
-
-def mark_limit(axes: plt.Axes) -> None:
-    axes.axvline(toy.SPEED_LIMIT, color=GREEN, ls="--")
-    axes.text(
-        toy.SPEED_LIMIT + 0.01,
-        axes.get_ylim()[1] * 0.5,
-        "limit, never told",
-        color=GREEN,
-        rotation=90,
-        va="center",
-    )
-    axes.set(xlabel="length of a step (of a full stride)", xlim=(0, 1))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""The first five minutes, as a stranger has them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safemil.report.inputs import evaluation
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "demo"
+    command = [sys.executable, "-m", "safemil", "demo", "--out", folder]
+    return folder, subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_demo_ends_with_the_path_of_its_report(demo):
+    folder, printed = demo
+    assert printed.splitlines()[-1] == str(folder / "report.html")
+    assert (folder / "report.html").stat().st_size < 3e6
+
+
+def test_safemil_is_safer_than_bc_in_the_demo_and_does_the_task(demo):
+    safe, cloned = evaluation(demo[0] / "safemil"), evaluation(demo[0] / "bc")
+    assert safe.costs.mean() <= cloned.costs.mean() / 3
+    assert safe.returns.mean() >= 0.85 * cloned.returns.mean()
+
+
+def test_the_demo_leaves_alone_what_is_there(demo):
+    command = [sys.executable, "-m", "safemil", "demo", "--out", demo[0]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+
+
+def test_the_example_goes_from_csv_to_a_report(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "incidents.py", "--folder", tmp_path]
+    command += ["--episodes", "100", "--noted", "15", "--updates", "1500"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"riskiest trips nobody had noted: \d+ \(0\.\d+|\d+ \(1\.00\)", printed)
+    assert (tmp_path / "report.html").exists()
