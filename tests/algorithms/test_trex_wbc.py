@@ -15,7 +15,7 @@ from safemil.networks import Score
 def state():
     return trained(
         "trex-wbc",
-        updates=600,
+        updates=1000,
         reward_updates=300,
         hidden_reward=(64, 64),
         hidden_policy=(64, 64),

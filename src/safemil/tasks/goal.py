@@ -77,7 +77,7 @@ class GoalWorlds(Worlds):
     dt = DT
 
     def __init__(self, n: int, threads: int = 1) -> None:
-        super().__init__(n, threads)
+        super().__init__(n, 1)  # few robots are near a vase at a time: waking a second thread costs more
         self.streams, self.robots, self.simulators = Streams(n), Robots(n), Simulators(MODEL, n)
         self.objects = np.zeros((n, 1 + HAZARDS + 1, 2))  # goal, hazards, vase
         self.goal_xy, self.hazards, self.vase = self.objects[:, 0], self.objects[:, 1:-1], self.objects[:, -1]
