@@ -25,7 +25,7 @@ def disc():
 
 @pytest.fixture(scope="module")
 def speed_run(speed):
-    settings = {"updates": 4500}  # the cost as shipped, a shorter policy
+    settings = {"updates": 2000, "cost_updates": 500, "lr_cost": 1e-3}
     return safemil.train(
         "safemil", nonpreferred=speed.nonpreferred, unlabeled=speed.unlabeled, seeds=5, **settings
     )
@@ -62,7 +62,7 @@ def test_the_cost_finds_risky_steps_of_episodes_it_never_saw(speed, speed_run):
 
 
 def test_the_policy_is_risky_at_most_a_fifth_as_often_as_bc(speed, speed_run):
-    bc = safemil.train("bc", unlabeled=speed.unlabeled, seeds=5, updates=3000)
+    bc = safemil.train("bc", unlabeled=speed.unlabeled, seeds=5, updates=2000)
     ours, theirs = (
         [toy.evaluate("speed", run[member].act, episodes=50)[0] for member in range(5)]
         for run in (speed_run, bc)
@@ -72,7 +72,7 @@ def test_the_policy_is_risky_at_most_a_fifth_as_often_as_bc(speed, speed_run):
 
 
 def test_reckless_episodes_rank_above_careful_ones_though_no_column_names_the_disc(disc):
-    settings = {"updates": 3000, "policy_batch": 1}  # the cost alone, as shipped
+    settings = {"updates": 2000, "cost_updates": 2000, "lr_cost": 1e-3, "policy_batch": 1}  # the cost alone
     run = safemil.train("safemil", nonpreferred=disc.nonpreferred, unlabeled=disc.unlabeled, **settings)
     means = np.array([episode.mean() for episode in run.cost(disc.heldout)])
     assert auc(means[disc.heldout_reckless], means[~disc.heldout_reckless]) >= 0.9

@@ -234,14 +234,6 @@ def test_the_cost_learns_first_and_then_the_policy(dataset):
     assert (second.policy.mlp.weights[0] != first.policy.mlp.weights[0]).any()
 
 
-def test_a_cost_that_told_the_piles_apart_stops_when_patience_ends(dataset):
-    config = Config(batch=2, pool=3, bag_size=2, length=2, policy_batch=4, patience=8)
-    state = safemil.init(config, dataset, jax.random.key(0))._replace(settled=jnp.array(10.0))
-    for step, stays in ((79, False), (80, True)):
-        after, _ = safemil.update(config, state, dataset, jnp.array(step), jax.random.key(1))
-        assert (after.cost.mlp.weights[0] == state.cost.mlp.weights[0]).all() == stays
-
-
 def test_whole_episode_weights_do_not_underflow():
     pile = pile_with_costs([1.0] * 500 + [0.9] * 500, lengths=[500, 500])
     config = Config(weighting="episode", gamma=1.0)

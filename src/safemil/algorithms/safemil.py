@@ -9,8 +9,8 @@ the loss and nothing else. The `fast` preset departs from the paper in five ways
 
 - larger learning rates with fewer updates, the policy's falling to zero (`fade`);
 - pooled bags (`pool`);
-- first the cost, then the policy (`cost_updates`): the cost stops before it knows the incidents by heart
-  (`patience`), and the policy never clones what a cost that has yet to learn would have it clone;
+- first the cost, then the policy (`cost_updates`): the cost stops before it knows the incidents by heart, and
+  the policy never clones what a cost that has yet to learn would have it clone;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
 - `weighting="threshold"` (Eqs. 10 and 11), with b̂ between a cheap and a dear group of episodes.
 
@@ -49,7 +49,6 @@ from safemil.settings import require_positive, require_within
 NEEDS = frozenset({"nonpreferred"})
 COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 POLICY_METRICS = ("loss/policy", "weights/effective")
-SETTLED = 0.03  # loss of a cost that tells the piles apart: from here on it mostly learns incidents by heart
 LEAST_GROUP = 0.05  # of all episodes, and of their deviation, that one of two groups has at least
 ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
 
@@ -61,8 +60,7 @@ Draw = Literal["steps", "segments"]
 @dataclass(frozen=True)
 class Config:
     updates: int = 10_000
-    cost_updates: int | None = 3_000  # the cost learns first, then the policy; none: both in every update
-    patience: int | None = 8  # the cost stops after so many times the updates it took to settle
+    cost_updates: int | None = 500  # the cost learns first, then the policy; none: both in every update
     bag_size: int = 128  # K
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
@@ -90,7 +88,7 @@ class Config:
 
     def __post_init__(self) -> None:
         require_positive(
-            self, "updates", "cost_updates", "patience", "bag_size", "length", "batch", "pool", "policy_batch"
+            self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
         require_positive(self, "beta", "refresh", "lr_cost", "lr_policy", "clip_norm")
         require_within(self, "gamma", 0, 1)
@@ -119,7 +117,6 @@ PRESETS = {
     "paper": Config(  # Table 2; navigation tasks use length=10
         updates=1_000_000,
         cost_updates=None,
-        patience=None,
         pool=None,
         draw="segments",
         policy_batch=32,
@@ -137,8 +134,6 @@ class State(NamedTuple):
     cost_opt: optax.OptState
     policy_opt: optax.OptState
     weights: "PileWeights"
-    cost_loss: Float[Array, ""]  # averaged over about ten updates
-    settled: Float[Array, ""]  # the updates after which it was below SETTLED, infinite until then
 
 
 class PileWeights(NamedTuple):
@@ -158,8 +153,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
-    optimisers = cost_optimiser.init(cost), policy_optimiser.init(policy)
-    return State(cost, policy, *optimisers, weights, jnp.log(2.0), jnp.array(jnp.inf))
+    return State(cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), weights)
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -334,7 +328,7 @@ def update(
     key_cost, key_policy = jax.random.split(key)
 
     def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_cost(config, state, data, step, key_cost)
+        return _update_cost(config, state, data, key_cost)
 
     def update_policy(state: State) -> tuple[State, dict[str, Float[Array, ""]]]:
         return _update_policy(config, _refresh_weights(config, state, data, step), data, key_policy)
@@ -354,7 +348,7 @@ def update(
 
 
 def _update_cost(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
@@ -367,13 +361,8 @@ def _update_cost(
 
     (value, scores), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
     cost, opt = config.optimisers[0].step(state.cost, grads, state.cost_opt)
-    learned = state._replace(cost=cost, cost_opt=opt, cost_loss=0.9 * state.cost_loss + 0.1 * value)
-    if config.patience is not None:
-        settled = jnp.minimum(state.settled, jnp.where(learned.cost_loss < SETTLED, step + 1.0, jnp.inf))
-        stopped = step >= config.patience * state.settled
-        learned = jax.tree.map(partial(jnp.where, stopped), state, learned._replace(settled=settled))
     metrics = dict(zip(COST_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
-    return learned, metrics
+    return state._replace(cost=cost, cost_opt=opt), metrics
 
 
 def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
