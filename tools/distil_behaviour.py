@@ -14,7 +14,6 @@ the first layer, one plain network for each of several cautions, measures each o
 weights and cards into the package. Both need nothing but the package itself.
 """
 
-import argparse
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,7 +28,7 @@ import optax
 from jax import Array
 from planning import HOLD, Care, Reach, at_rest, plan, scene_of, shifted
 from safetensors.numpy import load_file, save_file
-from shipping import at_setting, folder_of, remove_others, write_policy
+from shipping import at_setting, command_line, folder_of, remove_others, write_policy
 
 from safemil.behaviour.policy import with_powers
 from safemil.tasks import make_vec
@@ -273,14 +272,7 @@ def ship(name: str, student: dict[str, np.ndarray], lens: Lens, card: dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=["train", "export"])
-    parser.add_argument("task", choices=RECIPES)
-    parser.add_argument("--work", type=Path, required=True, help="folder for what training keeps")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = command_line(__doc__, ["train", "export"], RECIPES).parse_args()
     command = train if given.command == "train" else export
     command(given.task, given.work, given.seed)
 

@@ -12,7 +12,6 @@ cost and a return beyond which more is not better.
 over 50 episodes, and writes weights and cards into the package. It needs nothing but the package itself.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from shipping import NOVICE, folder_of, remove_others, write_policy
+from shipping import NOVICE, command_line, folder_of, remove_others, write_policy
 
 from safemil.tasks import make_vec
 
@@ -188,14 +187,7 @@ def ship(task: str, seed: int, name: str, weights: np.ndarray, signal: str, shar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=["search", "export"])
-    parser.add_argument("task", choices=["SafetySwimmerVelocity-v1"])
-    parser.add_argument("--work", type=Path, required=True, help="folder for what the search keeps")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = command_line(__doc__, ["search", "export"], ["SafetySwimmerVelocity-v1"]).parse_args()
     command = search if given.command == "search" else export
     command(given.task, given.work, given.seed)
 

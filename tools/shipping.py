@@ -1,6 +1,8 @@
 """How a trained policy becomes a file of the package, with its card."""
 
+import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,20 @@ from safemil.behaviour.rollouts import roll_out
 
 EPISODES = 50  # that a card's means are over
 NOVICE = 0.2  # share of policies that are there for their low returns
+
+
+def command_line(
+    description: str | None, commands: list[str], tasks: Iterable[str]
+) -> argparse.ArgumentParser:
+    """What the scripts that make policies are asked alike."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("task", choices=list(tasks))
+    parser.add_argument("--work", type=Path, required=True, help="folder for what the command keeps")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
 
 
 def folder_of(task: str) -> Path:

@@ -21,7 +21,6 @@ for each setting and each age of the run, measures all over 50 episodes and writ
 package. `train` keeps all it needs, every few updates, and goes on when called again.
 """
 
-import argparse
 import pickle
 import time
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ import numpy as np
 import stable_baselines3
 import torch
 from safetensors.numpy import load_file, save_file
-from shipping import NOVICE, at_setting, folder_of, remove_others, write_policy
+from shipping import NOVICE, at_setting, command_line, folder_of, remove_others, write_policy
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
@@ -312,13 +311,7 @@ def export_run(task: str, folder: Path, seed: int) -> set[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=["train", "export"])
-    parser.add_argument("task", choices=RECIPES)
-    parser.add_argument("--work", type=Path, required=True, help="folder for what training keeps")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = command_line(__doc__, ["train", "export"], RECIPES)
     parser.add_argument("--seconds", type=float, default=0, help="stop early after so long")
     given = parser.parse_args()
     if given.command == "train":

@@ -73,9 +73,7 @@ class Config:
     weighting: Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float | None = (
-        None  # the share of episodes kept where no b̂ is given; none: the cheaper of two groups
-    )
+    keep: float | None = None  # the share of episodes kept if no b̂ is given; none: the cheaper of two groups
     refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
     lr_cost: float = 3e-4
     lr_policy: float = 1e-3
@@ -398,10 +396,8 @@ def _update_policy(
         loss = partial(policy_loss, segments=segments, weights=weights, loss=config.loss)
         policy, opt, value = optimiser.descend(loss, state.policy, state.policy_opt)
         effective = effective_share(weights, segments.mask)
-    return state._replace(policy=policy, policy_opt=opt), {
-        "loss/policy": value,
-        "weights/effective": effective,
-    }
+    metrics = dict(zip(POLICY_METRICS, (value, effective), strict=True))
+    return state._replace(policy=policy, policy_opt=opt), metrics
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

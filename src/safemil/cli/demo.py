@@ -66,7 +66,6 @@ def _run(arguments: list[str]) -> int:
 
 def comparison(out: Path) -> "Table":
     """The two policies beside the episodes they learned from."""
-    import numpy as np
     from rich.table import Table
 
     from safemil import stats
@@ -74,8 +73,8 @@ def comparison(out: Path) -> "Table":
     from safemil.report.inputs import evaluation
 
     logs, truth = load_annotated(out / "piles" / "hindsight")
-    sums = [[[each.sum() for each in logs.by_episode(field)]] for field in (truth.rewards, truth.costs)]
-    rows: list[tuple[str, Any, Any]] = [("the logs they learned from", np.array(sums[0]), np.array(sums[1]))]
+    returns, costs = truth.episode_sums(logs.lengths)
+    rows: list[tuple[str, Any, Any]] = [("the logs they learned from", returns[None], costs[None])]
     for name, title in (("bc", "BC, told nothing"), ("safemil", "SafeMIL, told of 50 incidents")):
         found = evaluation(out / name)
         assert found is not None

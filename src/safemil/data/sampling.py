@@ -212,7 +212,7 @@ def sample_initial(pile: Pile, count: int, key: Array) -> Float[Array, "count S"
 
 def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " episodes"]:
     """The sum of the values over each episode."""
-    episode = jnp.repeat(jnp.arange(len(pile.lengths)), pile.lengths, total_repeat_length=len(values))
+    episode = spread(jnp.arange(len(pile.lengths)), pile)
     return jax.ops.segment_sum(values, episode, num_segments=len(pile.lengths))
 
 
