@@ -14,10 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-MEAN_LIMIT = 7.0  # bound of a Gaussian's mean before the tanh
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-# tanh⁻¹(1) is infinite: recorded actions are drawn in to tanh(±3.8), which the means can reach.
-ACTION_LIMIT = 0.999
+# At 0.14, the least deviation, the steps of a policy without noise count no more than those of one with it.
+LOG_STD_MIN, LOG_STD_MAX = -2.0, 2.0
 
 
 class MLP(eqx.Module):
@@ -75,7 +73,10 @@ class Score(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """π(a | s): a mixture of Gaussians squashed by tanh into [-1, 1]."""
+    """π(a | s): a mixture of Gaussians whose means are drawn by tanh into [-1, 1]; samples are clipped to it.
+
+    Squashing the samples as well would measure likelihoods by tanh⁻¹(a), where actions at a limit count most.
+    """
 
     mlp: MLP
     components: int = eqx.field(static=True)
@@ -96,29 +97,26 @@ class Policy(eqx.Module):
     def mixture(
         self, observations: Float[Array, "*batch S"]
     ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C A"], Float[Array, "*batch C A"]]:
-        """Log weights, means and log deviations of the components, before the tanh."""
+        """Log weights, means and log deviations of the components."""
         outputs = self.mlp(observations)
         logits, rest = outputs[..., : self.components], outputs[..., self.components :]
         means, log_stds = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
-        means = jnp.clip(means, -MEAN_LIMIT, MEAN_LIMIT)
-        return jax.nn.log_softmax(logits), means, jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+        return jax.nn.log_softmax(logits), jnp.tanh(means), jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
 
     def log_prob(
         self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
     ) -> Float[Array, "*batch"]:
-        """log π(a | s), the tanh's change of volume included."""
+        """log π(a | s), before samples are clipped."""
         log_weights, means, log_stds = self.mixture(observations)
-        actions = jnp.clip(actions, -ACTION_LIMIT, ACTION_LIMIT)
-        standardised = (jnp.arctanh(actions)[..., None, :] - means) * jnp.exp(-log_stds)  # (..., C, A)
+        standardised = (actions[..., None, :] - means) * jnp.exp(-log_stds)  # (..., C, A)
         gaussians = -0.5 * standardised**2 - log_stds - 0.5 * jnp.log(2 * jnp.pi)
-        volume = jnp.log1p(-(actions**2)).sum(axis=-1)
-        return jax.nn.logsumexp(log_weights + gaussians.sum(axis=-1), axis=-1) - volume
+        return jax.nn.logsumexp(log_weights + gaussians.sum(axis=-1), axis=-1)
 
     def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
         """The centre of the heaviest component: the action taken when no noise is wanted."""
         log_weights, means, _ = self.mixture(observations)
         heaviest = jnp.argmax(log_weights, axis=-1)[..., None, None]
-        return jnp.tanh(jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :])
+        return jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :]
 
     def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
         log_weights, means, log_stds = self.mixture(observations)
@@ -126,7 +124,7 @@ class Policy(eqx.Module):
         chosen = jax.random.categorical(key_component, log_weights)[..., None, None]
         mean = jnp.take_along_axis(means, chosen, axis=-2)[..., 0, :]
         std = jnp.exp(jnp.take_along_axis(log_stds, chosen, axis=-2)[..., 0, :])
-        return jnp.tanh(mean + std * jax.random.normal(key_noise, mean.shape))
+        return jnp.clip(mean + std * jax.random.normal(key_noise, mean.shape), -1, 1)
 
     def act(
         self, observations: Float[Array, "*batch S"], key: Array | None = None

@@ -23,7 +23,6 @@ from safemil.algorithms.safemil import (
     segment_costs,
     segment_weights,
     transition_weights,
-    two_groups,
 )
 from safemil.data import Trajectories
 from safemil.data.sampling import Bags, Pile, Scaler, Segments, draw_steps, sample_bags, sample_segments
@@ -195,24 +194,6 @@ def test_steps_by_weight_are_segments_by_weight_in_expectation(nets):
     np.add.at(found, np.asarray(segments.rows).ravel(), np.asarray(weights).ravel())
     inner = np.r_[3:17, 23:37]  # each of these steps is in four segments
     np.testing.assert_allclose(found[inner] / found[inner].sum(), each[inner] / each[inner].sum(), rtol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("values", "bound"),
-    [
-        ([0.1, 0.9, 0.0, 1.0], 0.1),
-        ([5.0, 5.1, 5.2, 9.0], 5.2),
-        ([0.0, 3.0, 3.1, 3.2], 0.0),
-        # a stray value half-way belongs to the group that is spread, not to the tight one
-        ([0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.5, 0.6, 0.8, 0.9, 1.0, 1.1, 1.4], 0.05),
-    ],
-)
-def test_two_groups_are_cut_at_the_edge_of_the_tight_one(values, bound):
-    np.testing.assert_allclose(two_groups(jnp.array(values)), bound)
-
-
-def test_equal_episodes_are_all_kept():
-    assert two_groups(jnp.full(6, 0.3)) == jnp.float32(0.3)
 
 
 def test_steps_are_drawn_as_often_as_they_weigh():

@@ -12,7 +12,7 @@ the loss and nothing else. The `fast` preset departs from the paper in five ways
 - first the cost, then the policy (`cost_updates`): the cost stops before it knows the incidents by heart, and
   the policy never clones what a cost that has yet to learn would have it clone;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
-- `weighting="threshold"` (Eqs. 10 and 11), with b̂ between a cheap and a dear group of episodes.
+- `weighting="threshold"` (Eqs. 10 and 11), with the b̂ that the cheapest quarter of the episodes keeps to.
 
 `weighting="cost-to-go"` is ours.
 """
@@ -49,7 +49,6 @@ from safemil.settings import require_positive, require_within
 NEEDS = frozenset({"nonpreferred"})
 COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 POLICY_METRICS = ("loss/policy", "weights/effective")
-LEAST_GROUP = 0.05  # of all episodes, and of their deviation, that one of two groups has at least
 ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
 
 Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
@@ -59,8 +58,8 @@ Draw = Literal["steps", "segments"]
 
 @dataclass(frozen=True)
 class Config:
-    updates: int = 10_000
-    cost_updates: int | None = 500  # the cost learns first, then the policy; none: both in every update
+    updates: int = 12_000
+    cost_updates: int | None = 2000  # the cost learns first, then the policy; none: both in every update
     bag_size: int = 128  # K
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
@@ -73,9 +72,9 @@ class Config:
     weighting: Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float | None = None  # the share of episodes kept if no b̂ is given; none: the cheaper of two groups
+    keep: float = 0.25  # the share of episodes kept if no b̂ is given
     refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
-    lr_cost: float = 3e-4
+    lr_cost: float = 1e-3
     lr_policy: float = 1e-3
     fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
@@ -234,28 +233,7 @@ def _kept(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Bool[Arr
         return to_go[pile.starts] <= config.threshold
     starting = segment_starts(config.length, pile)
     means = episode_sums(starting * _windows(config, to_go, pile), pile) / episode_sums(starting, pile)
-    if config.keep is not None:
-        return means <= jnp.quantile(means, config.keep)
-    return means <= (two_groups(means) if len(means) > 1 else means)
-
-
-def two_groups(values: Float[Array, " episodes"]) -> Float[Array, ""]:
-    """The largest value of the lower of two groups, cut as two normal distributions are told apart best.
-
-    Minimum-error thresholding (Kittler and Illingworth 1986): the cut lies nearer to the tighter group, and a
-    stray episode does not join it. A group has a twentieth of all episodes, and of their deviation, at least.
-    """
-    count = len(values)
-    ordered = jnp.sort(values)
-    centred = ordered - ordered.mean()
-    below = jnp.arange(1, count)  # sizes of the lower group
-    shares = jnp.stack([below, count - below]) / count  # (2, cuts)
-    sums, squares = jnp.cumsum(centred)[:-1], jnp.cumsum(centred**2)[:-1]
-    means = jnp.stack([sums, -sums]) / (count * shares)
-    variances = jnp.stack([squares, (centred**2).sum() - squares]) / (count * shares) - means**2
-    variances = jnp.maximum(variances, LEAST_GROUP**2 * jnp.maximum(values.var(), TINY))
-    error = (shares * (jnp.log(variances) - 2 * jnp.log(shares))).sum(axis=0)
-    return ordered[jnp.argmin(jnp.where(shares.min(axis=0) < LEAST_GROUP, jnp.inf, error))]
+    return means <= jnp.quantile(means, config.keep)
 
 
 def _softened(costs: Array, beta: float) -> Array:
