@@ -91,7 +91,7 @@ def measure(name: str, preset: str, data: Dataset, rounds: int) -> list[Timing]:
     """One row per phase: an algorithm whose cost stops learning has a cheaper update afterwards."""
     algorithm, config = ALGORITHMS[name], ALGORITHMS[name].PRESETS[preset]
     switch = getattr(config, "cost_updates", None)
-    phases = {"whole": 0} if switch is None else {"cost and policy": 0, "policy alone": switch + 1}
+    phases = {"whole": 0} if switch is None else {"cost learns": 0, "cost fixed": switch + 1}
     state = loop.init(algorithm, config, data, [0])
     _, keys = loop.seed_keys([0])
     rows: list[Timing] = []

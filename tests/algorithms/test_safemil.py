@@ -17,6 +17,7 @@ from safemil.algorithms.safemil import (
     advice,
     bag_scores,
     cost_loss,
+    flooded,
     pile_weights,
     policy_loss,
     preferred_share_needed,
@@ -194,6 +195,12 @@ def test_steps_by_weight_are_segments_by_weight_in_expectation(nets):
     np.add.at(found, np.asarray(segments.rows).ravel(), np.asarray(weights).ravel())
     inner = np.r_[3:17, 23:37]  # each of these steps is in four segments
     np.testing.assert_allclose(found[inner] / found[inner].sum(), each[inner] / each[inner].sum(), rtol=0.05)
+
+
+@pytest.mark.parametrize(("level", "slope"), [(0.0, 1), (0.2, 1), (0.5, -1)])
+def test_a_loss_below_the_flood_level_is_driven_up(level, slope):
+    assert flooded(jnp.array(0.3), level) >= level
+    assert jax.grad(flooded)(0.3, level) == slope
 
 
 def test_steps_are_drawn_as_often_as_they_weigh():

@@ -5,12 +5,14 @@ Trajectories" (arXiv:2511.08136). Equation numbers are the paper's.
 
 Where the paper is silent: t counts from the start of a segment; the policy is trained on `policy_batch`
 segments of its own; weights are normalised over what they are computed on, which changes the scale of
-the loss and nothing else. The `fast` preset departs from the paper in five ways, each a setting:
+the loss and nothing else. The `fast` preset departs from the paper in six ways, each a setting:
 
 - larger learning rates with fewer updates, the policy's falling to zero (`fade`);
 - pooled bags (`pool`);
-- first the cost, then the policy (`cost_updates`): the cost stops before it knows the incidents by heart, and
-  the policy never clones what a cost that has yet to learn would have it clone;
+- a cost loss held at a level (`flood`; Ishida et al. 2020, arXiv:2002.08709). Eq. (9) is least where ĉ is 1
+  on what incidents show more often than the unlabeled pile does, and 0 elsewhere, on rarer kinds of harm too;
+- first the cost, then the policy (`cost_updates`): the policy never clones what a cost that has yet to
+  learn would have it clone;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
 - `weighting="threshold"` (Eqs. 10 and 11), with the b̂ that the cheapest quarter of the episodes keeps to.
 
@@ -74,6 +76,7 @@ class Config:
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
     keep: float = 0.25  # the share of episodes kept if no b̂ is given
     refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
+    flood: float = 0.15  # the level about which the cost's loss is held; 0: it falls as it can
     lr_cost: float = 1e-3
     lr_policy: float = 1e-3
     fade: bool = True  # the policy's rate falls to zero until the last update
@@ -90,6 +93,7 @@ class Config:
         require_positive(self, "beta", "refresh", "lr_cost", "lr_policy", "clip_norm")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
+        require_within(self, "flood", 0, math.inf)
         require_within(self, "weight_decay", 0, 1)
 
     @property
@@ -118,6 +122,7 @@ PRESETS = {
         draw="segments",
         policy_batch=32,
         weighting="segment",
+        flood=0.0,
         lr_cost=1e-5,
         lr_policy=1e-5,
         fade=False,
@@ -177,6 +182,11 @@ def bag_scores(cost: CostNet, bags: Bags, gamma: float) -> Float[Array, " bags"]
 def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) -> Float[Array, ""]:
     """Eq. (9): −log P(Score(Bₙ) > Score(Bᵤ)) under the Bradley-Terry model, averaged over pairs of bags."""
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
+
+
+def flooded(loss: Float[Array, ""], level: float) -> Float[Array, ""]:
+    """|loss − level| + level: below the level its slope is turned round, and it comes back up."""
+    return jnp.abs(loss - level) + level
 
 
 def segment_weights(cost: Cost, segments: Segments, gamma: float, beta: float) -> Float[Array, "segments H"]:
@@ -331,11 +341,12 @@ def _update_cost(
     bags_n = _sample_bags(config, data.nonpreferred, key_n)
     bags_u = _sample_bags(config, data.unlabeled, key_u)
 
-    def loss(cost: CostNet) -> tuple[Array, tuple[Array, Array]]:
+    def loss(cost: CostNet) -> tuple[Array, tuple[Array, ...]]:
         scores = bag_scores(cost, bags_n, config.gamma), bag_scores(cost, bags_u, config.gamma)
-        return cost_loss(*scores), scores
+        value = cost_loss(*scores)
+        return flooded(value, config.flood), (value, *scores)
 
-    (value, scores), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
+    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
     cost, opt = config.optimisers[0].step(state.cost, grads, state.cost_opt)
     metrics = dict(zip(COST_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
     return state._replace(cost=cost, cost_opt=opt), metrics
