@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from readme_results import with_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -105,3 +106,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "segment_weights" in (tmp_path / "site" / "method" / "index.html").read_text()
+
+
+def test_the_table_of_results_is_that_of_the_committed_cells():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert with_table(text, ROOT / "results" / "paper") == text

@@ -29,7 +29,7 @@ class Config:
     weighting: safemil.Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.5  # the share of episodes kept if no b̂ is given
+    keep: float = 0.4  # the share of episodes kept if no b̂ is given
     lr: float = 1e-3
     fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01

@@ -14,7 +14,7 @@ the loss and nothing else. The `fast` preset departs from the paper in six ways,
 - first the cost, then the policy (`cost_updates`): the policy never clones what a cost that has yet to
   learn would have it clone;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
-- `weighting="threshold"` (Eqs. 10 and 11), with the b̂ that the cheaper half of the episodes keeps to.
+- `weighting="threshold"` (Eqs. 10 and 11), with the b̂ that the cheapest two fifths of the episodes keep to.
 
 `weighting="cost-to-go"` is ours.
 """
@@ -74,7 +74,7 @@ class Config:
     weighting: Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.5  # the share of episodes kept if no b̂ is given
+    keep: float = 0.4  # the share of episodes kept if no b̂ is given
     refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
     flood: float = 0.15  # the level about which the cost's loss is held; 0: it falls as it can
     lr_cost: float = 1e-3

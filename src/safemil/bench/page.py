@@ -19,6 +19,7 @@ Made by safemil from {done} of {total} cells; nothing here is typed by hand. Ret
 worst fifth of each seed's episodes. Values are means ± half of the 95% interval of 1000 bootstrap samples
 over seeds and episodes. Bold: the safest of the methods that see no costs.
 """
+MEASURED = "Mean return / mean cost of an episode, not normalised.\n"
 
 
 def introduction(results: Results) -> str:
@@ -67,7 +68,8 @@ def _compared(study: Study, entries: list[Entry], beside: Path, results: Results
         parts.append(_picture(figures.worst, beside, f"{name}-cvar", own, "CVaR cost at k%"))
         if any(len(entry.curves[0]) for entry in own):
             parts.append(_picture(figures.curves, beside, f"{name}-curves", own, "Learning curves"))
-    return [*parts, "### Over all tasks\n", markdown(overall(entries))]
+    parts += ["### Over all tasks\n", markdown(overall(entries))]
+    return [*parts, "### As measured\n", MEASURED, markdown(tables.measured(results.means(study)))]
 
 
 def _varied(study: Study, entries: list[Entry], beside: Path) -> list[str]:

@@ -68,6 +68,18 @@ class Results:
                 groups.setdefault(cell.group, (change, []))[1].append(cell)
         return [self._entry(change, cells) for change, cells in groups.values()]
 
+    def means(self, study: Study) -> dict[str, dict[str, tuple[float, float]]]:
+        """Mean return and cost as measured, by task and algorithm, over the seeds that are there."""
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for _, cell in study.cells:
+            if cell.name in self.found:
+                groups.setdefault((cell.task, cell.algorithm), []).append(self.found[cell.name])
+        means: dict[str, dict[str, tuple[float, float]]] = {}
+        for (task, algorithm), found in groups.items():
+            both = float(_stack(found, "returns").mean()), float(_stack(found, "costs").mean())
+            means.setdefault(task, {})[algorithm] = both
+        return means
+
     def scale(self, task: str) -> tuple[Doubles, Doubles, Doubles] | None:
         """Returns of the random policy, then returns and costs of the reference policy."""
         random, reference = (self._of(task, name) for name in (RANDOM, self.grid.reference))
@@ -126,9 +138,14 @@ def sees_costs(algorithm: str) -> bool:
     return algorithm in ALGORITHMS and "annotations" in ALGORITHMS[algorithm].NEEDS
 
 
+def is_rival(algorithm: str) -> bool:
+    """Whether a method learns, and sees no costs."""
+    return algorithm != RANDOM and not sees_costs(algorithm)
+
+
 def rivals(entries: Iterable[Entry]) -> list[Entry]:
     """Entries of methods that learn and see no costs."""
-    return [entry for entry in entries if entry.algorithm != RANDOM and not sees_costs(entry.algorithm)]
+    return [entry for entry in entries if is_rival(entry.algorithm)]
 
 
 def headline(entries: Iterable[Entry]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from safemil.bench.results import MEASURES, Entry, rivals
+from safemil.bench.results import MEASURES, Entry, is_rival, rivals
 
 Row = list[str]
 NAMES = {
@@ -52,6 +52,31 @@ def performance(entries: Sequence[Entry], tasks: Sequence[str], bold: Mapping[st
             row += _cells(entry, [each for each in entries if each.task == task], bold) if entry else [""] * 3
         rows.append(row)
     return rows
+
+
+def measured(means: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Row]:
+    """A row per task: return / cost of each algorithm, the least cost of those that see none in bold.
+
+    >>> measured({"toy:speed": {"safemil": (5.0, 1.25), "bc": (6.0, 3.0), "bc-preferred": (5.0, 0.5)}})[1]
+    ['toy:speed', '**5.00 / 1.25**', '6.00 / 3.00', '5.00 / 0.50']
+    """
+    algorithms = list(dict.fromkeys(name for found in means.values() for name in found))
+    rows = [["task", *map(name_of, algorithms)]]
+    for task, found in means.items():
+        rated = [cost for name, (_, cost) in found.items() if is_rival(name)]
+        row = [short(task)]
+        for name in algorithms:
+            cell = " / ".join(_figures(each) for each in found[name]) if name in found else ""
+            best = name in found and is_rival(name) and found[name][1] == min(rated)
+            row.append(f"**{cell}**" if best else cell)
+        rows.append(row)
+    return rows
+
+
+def _figures(value: float) -> str:
+    """Three of them, or as many as stand before the point."""
+    size = abs(value)
+    return f"{value:,.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
 
 
 def papers_performance(tasks: Sequence[str]) -> list[Row]:

@@ -1,0 +1,194 @@
+"""Our COptiDICE beside OSRL's own (Liu et al. 2024, arXiv:2306.09303), on the same data in the same run.
+
+    python -m venv osrl && osrl/bin/pip install torch==2.13.0 numpy gymnasium tqdm safetensors
+    pip download --no-deps osrl-lib==0.1.0 && python -m zipfile -e osrl_lib-0.1.0-py3-none-any.whl osrl/source
+    python benchmarks/osrl.py --python osrl/bin/python --source osrl/source
+
+The two take turns of some hundred updates each, with the same batch, networks, rates and number of updates.
+Both policies are then judged over the same 50 episodes. osrl-lib asks for torch 1.13 and for packages that
+do not install beside a later one, so its two files are loaded alone (osrl_side.py).
+"""
+
+import dataclasses
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+from safetensors.numpy import load_file, save_file
+
+from safemil import evaluate, loop
+from safemil.algorithms import coptidice, find
+from safemil.api import Run
+from safemil.bench.grid import DATA
+from safemil.bench.sources import piles, prepare
+from safemil.data.sampling import Dataset, Scaler, transitions_at
+from safemil.data.trajectories import recorded_actions
+from safemil.progress import bar
+
+TURN = 200  # updates
+SIDE = Path(__file__).with_name("osrl_side.py")
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """What one implementation came to."""
+
+    milliseconds: float  # of an update, the median over turns
+    mean_return: float
+    mean_cost: float
+
+
+def main(
+    python: Path,
+    source: Path,
+    tasks: tuple[str, ...] = ("SafetySwimmerVelocity-v1", "SafetyPointGoal1-v0"),
+    data: Path = Path("data"),
+    updates: int = coptidice.PRESETS["fast"].updates,
+    batch: int = 512,
+    out: Path | None = None,
+) -> None:
+    """Compare the two.
+
+    Args:
+        python: interpreter with torch
+        source: folder with OSRL's package `osrl`
+        tasks: whose data and worlds
+        data: folder of datasets; those missing are made
+        updates: of each
+        batch: steps of an update; 512 is OSRL's default
+        out: JSON file for the figures
+    """
+    title = f"COptiDICE, {updates:,} updates of {batch}"
+    table = Table("task", "", "ms/update", "return", "cost", title=title)
+    found = {}
+    for task in tasks:
+        config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch, noise=0.1)
+        ours, theirs = compare(task, data, config, [str(python), str(SIDE), str(source)])
+        found[task] = {"safemil": dataclasses.asdict(ours), "osrl": dataclasses.asdict(theirs)}
+        for name, side in (("safemil", ours), ("OSRL", theirs)):
+            table.add_row(
+                task, name, f"{side.milliseconds:.2f}", f"{side.mean_return:.1f}", f"{side.mean_cost:.1f}"
+            )
+        table.add_row("", "ratio of times", f"{theirs.milliseconds / ours.milliseconds:.2f}", "", "")
+    Console().print(table)
+    if out:
+        out.write_text(json.dumps({"updates": updates, "batch": batch, "tasks": found}, indent=2) + "\n")
+
+
+def compare(task: str, folder: Path, config: coptidice.Config, command: list[str]) -> tuple[Side, Side]:
+    prepare(task, folder)
+    drawn = piles(task, folder, DATA)
+    scaler = Scaler.of(drawn.unlabeled)
+    data = Dataset.of(scaler, drawn.unlabeled, annotations=drawn.annotations)
+    method = find("coptidice")
+    state, (_, keys) = loop.init(method, config, data, [0]), loop.seed_keys([0])
+    times: dict[str, list[float]] = {"ours": [], "theirs": []}
+    with other_side(command, config, data) as other, bar(task, config.updates) as shown:
+        for first in range(0, config.updates, TURN):
+            steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
+            began = time.perf_counter()
+            state, metrics = loop._chunk(method, config, state, data, keys, steps)
+            jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
+            times["ours"].append((time.perf_counter() - began) / len(steps))
+            times["theirs"].append(other.train(len(steps)) / len(steps))
+            shown.at(first + len(steps))
+        actor = other.actor()
+    bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
+    run = Run("coptidice", config, range(1), state, scaler, bounds, [])
+    judged = evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds))
+    milliseconds = [1e3 * float(np.median(times[name])) for name in ("ours", "theirs")]
+    ours, theirs = (
+        Side(each, float(episodes.returns.mean()), float(episodes.costs.mean()))
+        for each, episodes in zip(milliseconds, judged, strict=True)
+    )
+    return ours, theirs
+
+
+class Other:
+    """The process that runs OSRL's code."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
+        self.process, self.folder = process, folder
+
+    def _ask(self, what: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit("the process with OSRL's code has died; its error stands above.")
+        return answer
+
+    def train(self, updates: int) -> float:
+        """Seconds that so many updates took."""
+        return float(self._ask(f"train {updates}"))
+
+    def actor(self) -> dict[str, np.ndarray]:
+        self._ask("save")
+        return load_file(self.folder / "actor.safetensors")
+
+
+@contextmanager
+def other_side(command: list[str], config: coptidice.Config, data: Dataset) -> Iterator[Other]:
+    """Give OSRL's code the transitions and settings that ours has."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_file(transitions(config, data), folder / "steps.safetensors")
+        (folder / "settings.json").write_text(json.dumps(dataclasses.asdict(config)))
+        process = subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            yield Other(process, folder)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def transitions(config: coptidice.Config, data: Dataset) -> dict[str, np.ndarray]:
+    """Standardised as ours are; a last step whose successor is unknown counts as an end."""
+    pile = data.unlabeled
+    assert data.rewards is not None
+    assert data.costs is not None
+    rows = jnp.arange(int(pile.lengths.sum()))
+    batch = transitions_at(pile, rows)
+    first = np.zeros(len(rows), np.float32)
+    first[np.asarray(pile.starts)] = 1.0
+    return {
+        "observations": np.asarray(batch.observations),
+        "next_observations": np.asarray(batch.next_observations),
+        "actions": np.asarray(batch.actions),
+        "rewards": config.reward_scale * np.asarray(data.rewards),
+        "costs": np.asarray(data.costs),
+        "done": 1.0 - np.asarray(batch.continues) * np.asarray(batch.known),
+        "is_init": first,
+        "mean_length": np.asarray(pile.lengths).mean(keepdims=True),
+    }
+
+
+def acting(actor: dict[str, np.ndarray], scaler: Scaler, bounds: tuple[Any, Any]) -> evaluate.Act:
+    """OSRL's policy without noise: ReLU layers, and the tanh of its mean."""
+    layers = len(actor) // 2
+
+    def act(observations: np.ndarray, step: int) -> np.ndarray:
+        hidden = np.asarray(scaler(jnp.asarray(observations)))
+        for number in range(layers):
+            hidden = hidden @ actor[f"weight{number}"].T + actor[f"bias{number}"]
+            hidden = np.tanh(hidden) if number == layers - 1 else np.maximum(hidden, 0)
+        return recorded_actions(hidden, *bounds)
+
+    return act
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

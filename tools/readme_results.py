@@ -1,0 +1,34 @@
+"""Write the results table of README.md from the cells of a benchmark.
+
+python tools/readme_results.py results/paper
+"""
+
+import argparse
+from pathlib import Path
+
+from safemil.bench.results import Results
+from safemil.bench.tables import markdown, measured
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- results: tools/readme_results.py -->\n", "<!-- end of results -->\n"
+
+
+def with_table(text: str, folder: Path) -> str:
+    """The README with the table of the first study between its two marks."""
+    results = Results(folder)
+    table = markdown(measured(results.means(results.grid.studies[0])))
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + table + END + rest.split(END)[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path)
+    folder = parser.parse_args().results
+    README.write_text(with_table(README.read_text(encoding="utf-8"), folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
