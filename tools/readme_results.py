@@ -4,6 +4,7 @@ python tools/readme_results.py results/paper
 """
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from safemil.bench.results import Results
@@ -16,9 +17,13 @@ BEGIN, END = "<!-- results: tools/readme_results.py -->\n", "<!-- end of results
 def with_table(text: str, folder: Path) -> str:
     """The README with the table of the first study between its two marks."""
     results = Results(folder)
-    table = markdown(measured(results.means(results.grid.studies[0])))
+    study = results.grid.studies[0]
+    table = markdown(measured(results.means(study)))
+    seeds = Counter((cell.task, cell.algorithm) for _, cell in study.cells if cell.name in results.found)
+    least, most = min(seeds.values()), max(seeds.values())
+    over = f"{most}" if least == most else f"{least} to {most}"
     before, rest = text.split(BEGIN)
-    return before + BEGIN + table + END + rest.split(END)[1]
+    return f"{before}{BEGIN}{table}\nMeans over {over} seeds of 50 episodes each.\n{END}{rest.split(END)[1]}"
 
 
 def main() -> None:
