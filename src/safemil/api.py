@@ -123,8 +123,7 @@ class Run:
         self._check_width(observations.shape[-1], self.action_size)
         if not np.isfinite(observations).all():
             raise InputError("the observation must be finite, got NaN or infinity in it.")
-        actions = _act(find(self.algorithm), self._state, self._scaler, observations, key)
-        return recorded_actions(np.asarray(actions), *self._bounds)
+        return self.act_each(observations[None], key=key)[0]
 
     def act_each(
         self, observations: npt.NDArray[np.float32], *, key: jax.Array | None = None
@@ -362,18 +361,6 @@ def _cost(
 ) -> jax.Array:
     observations = scaler(observations)
     return jax.vmap(lambda one: algorithm.cost(one, observations, actions))(state).mean(axis=0)
-
-
-@partial(jax.jit, static_argnames="algorithm")
-def _act(
-    algorithm: Algorithm,
-    state: Any,
-    scaler: Scaler,
-    observations: npt.NDArray[np.float32],
-    key: jax.Array | None,
-) -> jax.Array:
-    one = jax.tree.map(lambda leaf: leaf[0], state)
-    return algorithm.act(one, scaler(jnp.asarray(observations)), key)
 
 
 @partial(jax.jit, static_argnames="algorithm")
