@@ -151,7 +151,8 @@ def start(folder, *command, wrapper=()):
 def test_ctrl_c_saves_and_says_how_to_go_on(folder):
     endless = ("--log-every", "10", "--set", "updates=10000000")
     process = start(folder, *train_command(folder, "--out", "long", *endless))
-    while not (folder / "long" / "metrics.jsonl").exists() and process.poll() is None:
+    metrics = folder / "long" / "metrics.jsonl"
+    while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 2):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     error = process.communicate()[1]
