@@ -22,8 +22,10 @@ def with_table(text: str, folder: Path) -> str:
     seeds = Counter((cell.task, cell.algorithm) for _, cell in study.cells if cell.name in results.found)
     least, most = min(seeds.values()), max(seeds.values())
     over = f"{most}" if least == most else f"{least} to {most}"
+    episodes = study.cells[0][1].evaluation["episodes"]
+    made = f"{BEGIN}{table}\nMeans over {over} seeds of {episodes} episodes each.\n{END}"
     before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}{table}\nMeans over {over} seeds of 50 episodes each.\n{END}{rest.split(END)[1]}"
+    return before + made + rest.split(END)[1]
 
 
 def main() -> None:
