@@ -294,6 +294,29 @@ def test_the_cost_learns_only_as_long_as_it_is_told(dataset):
     assert not same(after[3].policy, after[4].policy)
 
 
+def test_the_cost_is_the_average_of_what_was_learned(dataset):
+    config = Config(
+        updates=4, cost_updates=4, batch=2, bag_size=4, pool=4, policy_batch=4, length=3, average=2
+    )
+    state = safemil.init(config, dataset, jax.random.key(0))
+    learned = []
+    for step in range(4):
+        state, _ = safemil.update(config, state, dataset, jnp.array(step), jax.random.key(step))
+        learned.append(state.learner.mlp.weights[0])
+    # Update t of T weighs t (t + 1), which sums to T (T + 1) (T + 2) / 3.
+    expected = sum(weight * array for weight, array in zip([2, 6, 12, 20], learned, strict=True)) / 40
+    np.testing.assert_allclose(state.cost.mlp.weights[0], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_without_an_average_the_cost_is_what_was_learned_last(dataset):
+    config = Config(
+        updates=1, cost_updates=1, batch=2, bag_size=4, pool=4, policy_batch=4, length=3, average=None
+    )
+    state = safemil.init(config, dataset, jax.random.key(0))
+    state, _ = safemil.update(config, state, dataset, jnp.array(0), jax.random.key(1))
+    np.testing.assert_array_equal(state.cost.mlp.weights[0], state.learner.mlp.weights[0])
+
+
 def test_segments_longer_than_every_episode_are_refused(dataset):
     with pytest.raises(InputError, match="longer than every non-preferred episode"):
         safemil.init(Config(length=10), dataset, jax.random.key(0))

@@ -5,12 +5,14 @@ Trajectories" (arXiv:2511.08136). Equation numbers are the paper's.
 
 Where the paper is silent: t counts from the start of a segment; the policy is trained on `policy_batch`
 segments of its own; weights are normalised over what they are computed on, which changes the scale of
-the loss and nothing else. The `fast` preset departs from the paper in six ways, each a setting:
+the loss and nothing else. The `fast` preset departs from the paper in seven ways, each a setting:
 
 - larger learning rates with fewer updates, the policy's falling to zero (`fade`);
 - pooled bags (`pool`);
 - a cost loss held at a level (`flood`; Ishida et al. 2020, arXiv:2002.08709). Eq. (9) is least where ĉ is 1
   on what incidents show more often than the unlabeled pile does, and 0 elsewhere, on rarer kinds of harm too;
+- ĉ is the running average of the network that learns (`average`; Shamir and Zhang 2013, arXiv:1212.1824):
+  about its level the loss stays as it is while ĉ of the rarer kinds wanders, and the average holds still;
 - first the cost, then the policy (`cost_updates`): the policy never clones what a cost that has yet to
   learn would have it clone;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
@@ -77,6 +79,7 @@ class Config:
     keep: float = 0.4  # the share of episodes kept if no b̂ is given
     refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
     flood: float = 0.15  # the level about which the cost's loss is held; 0: it falls as it can
+    average: int | None = 3  # η: ĉ is about the mean of the last ηth of the cost's updates; none: of the last
     lr_cost: float = 1e-3
     lr_policy: float = 1e-3
     fade: bool = True  # the policy's rate falls to zero until the last update
@@ -90,7 +93,7 @@ class Config:
         require_positive(
             self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
-        require_positive(self, "beta", "refresh", "lr_cost", "lr_policy", "clip_norm")
+        require_positive(self, "beta", "refresh", "average", "lr_cost", "lr_policy", "clip_norm")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
         require_within(self, "flood", 0, math.inf)
@@ -123,6 +126,7 @@ PRESETS = {
         policy_batch=32,
         weighting="segment",
         flood=0.0,
+        average=None,
         lr_cost=1e-5,
         lr_policy=1e-5,
         fade=False,
@@ -131,7 +135,8 @@ PRESETS = {
 
 
 class State(NamedTuple):
-    cost: CostNet
+    learner: CostNet  # what the loss of the cost trains
+    cost: CostNet  # ĉ, its average
     policy: Policy
     cost_opt: optax.OptState
     policy_opt: optax.OptState
@@ -155,7 +160,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
-    return State(cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), weights)
+    return State(cost, cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), weights)
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -182,6 +187,12 @@ def bag_scores(cost: CostNet, bags: Bags, gamma: float) -> Float[Array, " bags"]
 def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) -> Float[Array, ""]:
     """Eq. (9): −log P(Score(Bₙ) > Score(Bᵤ)) under the Bradley-Terry model, averaged over pairs of bags."""
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
+
+
+def averaged(average: CostNet, latest: CostNet, step: Array, eta: int) -> CostNet:
+    """Polynomial-decay averaging: the weight of what was learned at update t is about t^η."""
+    share = (eta + 1) / (step + 1 + eta)
+    return jax.tree.map(lambda old, new: old + share * (new - old), average, latest)
 
 
 def flooded(loss: Float[Array, ""], level: float) -> Float[Array, ""]:
@@ -314,7 +325,7 @@ def update(
     key_cost, key_policy = jax.random.split(key)
 
     def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_cost(config, state, data, key_cost)
+        return _update_cost(config, state, data, step, key_cost)
 
     def update_policy(state: State) -> tuple[State, dict[str, Float[Array, ""]]]:
         return _update_policy(config, _refresh_weights(config, state, data, step), data, key_policy)
@@ -334,7 +345,7 @@ def update(
 
 
 def _update_cost(
-    config: Config, state: State, data: Dataset, key: Array
+    config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
@@ -346,10 +357,11 @@ def _update_cost(
         value = cost_loss(*scores)
         return flooded(value, config.flood), (value, *scores)
 
-    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
-    cost, opt = config.optimisers[0].step(state.cost, grads, state.cost_opt)
+    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.learner)
+    learner, opt = config.optimisers[0].step(state.learner, grads, state.cost_opt)
+    cost = learner if config.average is None else averaged(state.cost, learner, step, config.average)
     metrics = dict(zip(COST_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
-    return state._replace(cost=cost, cost_opt=opt), metrics
+    return state._replace(learner=learner, cost=cost, cost_opt=opt), metrics
 
 
 def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
