@@ -10,7 +10,9 @@ One run of PPO gives a whole family, from cautious to reckless. The policy sees 
 shows, drawn anew for each episode:
 
 - in the velocity tasks a target speed: it earns the task's speed and is fined for each m/s above the target;
-- in Circle2 the price of a unit of cost, subtracted from the reward.
+- in Circle2 the price of a unit of cost, subtracted from the reward, which a step driven backwards costs too. Without
+  that even the most cautious policies circle backwards from a quarter of the starts, beyond the walls: no episode would
+  show how to begin safely there.
 
 That goes well in Circle2, Walker2d and Ant. Swimmer's policies come from search_behaviour.py; in Goal1 and
 Button1, PPO learns to reach goals within a million steps, but in three million hardly to avoid what is in the
@@ -41,7 +43,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from safemil.tasks import make_vec
 
 SIGNALS = {
-    "price": "the task's reward minus {:g} per unit of cost",
+    "price": "the task's reward minus {:g} per unit of cost and per step driven backwards",
     "speed": "the task's reward, and {1:g} less per m/s above {0:g} m/s",
 }
 
@@ -84,12 +86,12 @@ class Recipe:
         return self.stop or self.steps
 
 
-PRICES = (0.0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.18, 0.2, 0.21, 0.22, 0.235, 0.25)
+PRICES = (0.0, 0.02, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.095, 0.1, 0.11, 0.12)
 NAVIGATION = Recipe("price", 0.0, 0.25, PRICES, 3_000_000, repeat=2, horizon=500, gamma=0.985)
 RUNNING = Recipe("speed", 1.2, 3.6, (), 2_400_000, envs=32, batch=512, epochs=10, rate=6e-4, deviation=0.6)
 RECIPES = {
     "SafetyPointCircle2-v0": replace(
-        NAVIGATION, young=(Age(50_000, (0.0,), NOVICE), Age(300_000, (0.2,)), Age(1_000_000, (0.0, 0.2))),
+        NAVIGATION, young=(Age(50_000, (0.0,), NOVICE), Age(300_000, (0.0,)), Age(1_000_000, (0.0, 0.17))),
     ),
     "SafetyWalker2dVelocity-v1": replace(
         RUNNING, settings=(1.3, 1.5, 1.7, 1.8, 1.9, 2.0, 2.1, 2.25, 2.4, 2.6, 2.8, 3.1), stop=1_306_624,
@@ -155,7 +157,7 @@ class Conditioned(VecEnv):
 
     def _signal(self, reward: np.ndarray, info: dict[str, Any]) -> np.ndarray:
         if self.recipe.signal == "price":
-            return reward - self.scale * self.setting * info["cost"]
+            return reward - self.scale * self.setting * (info["cost"] + (self.actions[:, 0] < 0))
         speed = np.hypot(info["x_velocity"], info["y_velocity"]) if self._planar(info) else info["x_velocity"]
         effort = self.recipe.effort * np.square(self.actions).sum(axis=1)
         return reward + effort - self.recipe.fine * np.maximum(0.0, speed - self.setting)

@@ -43,12 +43,11 @@ def demo(
 def commands(out: Path, seed: int) -> list[list[str]]:
     """What a user would type."""
     data, piles, cloned, safe = (str(out / name) for name in ("data", "piles", "bc", "safemil"))
-    settings = ["--set", "length=10", "--set", "keep=0.45"]  # half of the logs are safe
     return [
         ["data", "make", TASK, "--out", data, "--overwrite"],
         ["data", "split", data, "--out", piles, "--overwrite"],
         ["train", "bc", piles, "--seed", str(seed), "--out", cloned, "--overwrite"],
-        ["train", "safemil", piles, *settings, "--seed", str(seed), "--out", safe, "--overwrite"],
+        ["train", "safemil", piles, "--set", "length=10", "--seed", str(seed), "--out", safe, "--overwrite"],
         ["evaluate", cloned, "--task", TASK],
         ["evaluate", safe, "--task", TASK],
         ["report", safe, "--compare", cloned, "--out", str(out / "report.html"), "--overwrite"],
