@@ -98,7 +98,7 @@ def compare(task: str, folder: Path, config: coptidice.Config, command: list[str
         for first in range(0, config.updates, TURN):
             steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
             began = time.perf_counter()
-            state, metrics = loop._chunk(method, config, state, data, keys, steps)
+            state, metrics = loop.advance(method, config, state, data, keys, steps)
             jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
             times["ours"].append((time.perf_counter() - began) / len(steps))
             times["theirs"].append(other.train(len(steps)) / len(steps))

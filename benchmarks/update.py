@@ -101,7 +101,7 @@ def measure(name: str, preset: str, data: Dataset, rounds: int) -> list[Timing]:
         products = matrix_products(algorithm, config, state, data, first)
 
         def run(steps: Any = steps) -> None:
-            jax.block_until_ready(loop._chunk(algorithm, config, state, data, keys, steps))  # type: ignore[no-untyped-call]
+            jax.block_until_ready(loop.advance(algorithm, config, state, data, keys, steps))  # type: ignore[no-untyped-call]
 
         measured, limits = [], []
         limit = multiply(products)

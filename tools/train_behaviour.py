@@ -10,9 +10,9 @@ One run of PPO gives a whole family, from cautious to reckless. The policy sees 
 shows, drawn anew for each episode:
 
 - in the velocity tasks a target speed: it earns the task's speed and is fined for each m/s above the target;
-- in Circle2 the price of a unit of cost, subtracted from the reward, which a step driven backwards costs too. Without
-  that even the most cautious policies circle backwards from a quarter of the starts, beyond the walls: no episode would
-  show how to begin safely there.
+- in Circle2 the price of a unit of cost, and of a step driven backwards, subtracted from the reward. Were
+  driving backwards free, even the most cautious would circle backwards from a quarter of the starts, and
+  beyond the walls: no episode would show how to begin safely there.
 
 That goes well in Circle2, Walker2d and Ant. Swimmer's policies come from search_behaviour.py; in Goal1 and
 Button1, PPO learns to reach goals within a million steps, but in three million hardly to avoid what is in the

@@ -53,15 +53,17 @@ def fit(
     _, keys = seed_keys(seeds)
     for first in range(start, config.updates, interval):
         steps = np.arange(first, min(first + interval, config.updates), dtype=np.int32)
-        state, metrics = _chunk(algorithm, config, state, data, keys, steps)
+        state, metrics = advance(algorithm, config, state, data, keys, steps)
         on_interval(int(steps[-1]) + 1, state, {name: np.asarray(value) for name, value in metrics.items()})
     return state
 
 
 @partial(jax.jit, static_argnames=("algorithm", "config"))
-def _chunk(
+def advance(
     algorithm: Algorithm, config: Any, states: State, data: Dataset, keys: Array, steps: Array
 ) -> tuple[State, dict[str, Float[Array, " seeds"]]]:
+    """The updates of these numbers, in one program: the states after them and the metrics' means."""
+
     def step(states: State, i: Array) -> tuple[State, dict[str, Array]]:
         def one(state: State, key: Array) -> tuple[State, dict[str, Array]]:
             return algorithm.update(config, state, data, i, jax.random.fold_in(key, i))

@@ -92,18 +92,22 @@ def test_being_alive_pays_on_the_last_step_too():
     ("height", "pitch", "fell"), [(0.8, 0, True), (0.81, 0, False), (2, 0, True), (1, -1, True)]
 )
 def test_the_walkers_bounds_are_strict(height, pitch, fell):
-    assert ROBOTS["walker"].fell(np.array([[0.0, height, pitch, *6 * [0.0]]]), np.zeros((1, 9))) == fell
+    qpos, qvel = [0.0, height, pitch, *6 * [0.0]], 9 * [0.0]
+    assert ROBOTS["walker"].stands(qpos, qvel) != fell
+    assert ROBOTS["walker"].stands(np.array([qpos]).T, np.array([qvel]).T) != fell
 
 
 @pytest.mark.parametrize(
     ("height", "fell"), [(0.2, False), (1.0, False), (0.199, True), (1.01, True), (np.nan, True)]
 )
 def test_the_ants_bounds_are_not(height, fell):
-    assert ROBOTS["ant"].fell(np.array([[0.0, 0.0, height, *12 * [0.0]]]), np.zeros((1, 14))) == fell
+    qpos, qvel = [0.0, 0.0, height, *12 * [0.0]], 14 * [0.0]
+    assert ROBOTS["ant"].stands(qpos, qvel) != fell
+    assert ROBOTS["ant"].stands(np.array([qpos]).T, np.array([qvel]).T) != fell
 
 
 def test_an_ant_that_is_nowhere_has_fallen():
-    assert ROBOTS["ant"].fell(np.array([[0.0, 0.0, 0.5, *12 * [0.0]]]), np.array([[*13 * [0.0], np.inf]]))
+    assert not ROBOTS["ant"].stands([0.0, 0.0, 0.5, *12 * [0.0]], [*13 * [0.0], np.inf])
 
 
 def test_the_walker_sees_clipped_velocities():

@@ -13,36 +13,24 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, clone
+from safemil.algorithms import bc
+from safemil.algorithms.cloning import clone
 from safemil.data.sampling import Dataset, episode_sums, sample_steps_of
 from safemil.networks import Policy
-from safemil.settings import require_positive, require_within
+from safemil.settings import require_within
 
 NEEDS = frozenset({"annotations"})
 
 
 @dataclass(frozen=True)
-class Config:
-    updates: int = 10_000
-    batch: int = 256  # steps per update
+class Config(bc.Config):
     cost_limit: float | None = None  # of an episode
     keep: float = 0.5  # the share of episodes kept where no limit is given
-    lr: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
-    hidden: tuple[int, ...] = (256, 256)
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "batch", "lr", "clip_norm")
+        super().__post_init__()
         require_within(self, "cost_limit", 0, math.inf)
         require_within(self, "keep", 0, 1)
-        require_within(self, "weight_decay", 0, 1)
-
-    @property
-    def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
 
 
 PRESETS = {

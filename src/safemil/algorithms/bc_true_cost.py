@@ -11,8 +11,8 @@ from typing import NamedTuple
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms import safemil
-from safemil.algorithms.cloning import Loss, Optimiser, clone
+from safemil.algorithms import bc, safemil
+from safemil.algorithms.cloning import clone
 from safemil.data.sampling import Dataset, Length, draw_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
@@ -21,31 +21,19 @@ NEEDS = frozenset({"annotations"})
 
 
 @dataclass(frozen=True)
-class Config:
-    updates: int = 10_000
+class Config(bc.Config):
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
-    batch: int = 256  # steps per update, drawn by their weight
     gamma: float = 0.99
     weighting: safemil.Weighting = "threshold"
     beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
     keep: float = 0.4  # the share of episodes kept if no b̂ is given
-    lr: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
-    hidden: tuple[int, ...] = (256, 256)
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "length", "batch", "beta", "lr", "clip_norm")
+        super().__post_init__()
+        require_positive(self, "length", "beta")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
-        require_within(self, "weight_decay", 0, 1)
-
-    @property
-    def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
 
     @property
     def scheme(self) -> safemil.Config:

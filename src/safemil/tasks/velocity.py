@@ -174,27 +174,27 @@ class Robot:
     speed_limit: float  # m/s, safety-gymnasium's
     penalty: float  # per squared action
     alive_bonus: float
-    fell: Callable[[Array, Array], Flags]  # of qpos and qvel, a row each; NaN counts as fallen
+    stands: Callable[[Any, Any], Any]  # of qpos and qvel, numbers of one robot or arrays of all; not if NaN
 
 
-def _walker_fell(qpos: Array, qvel: Array) -> Flags:
-    height, pitch = qpos[:, 1], qpos[:, 2]
-    return ~((height > 0.8) & (height < 2.0) & (np.abs(pitch) < 1.0))
+def _walker_stands(qpos: Any, qvel: Any) -> Any:
+    height, pitch = qpos[1], qpos[2]
+    return (height > 0.8) & (height < 2.0) & (abs(pitch) < 1.0)
 
 
-def _swimmer_fell(qpos: Array, qvel: Array) -> Flags:
-    return np.zeros(len(qpos), bool)
+def _swimmer_stands(qpos: Any, qvel: Any) -> Any:
+    return (qpos[0] == 0) | True  # always, of whichever kind the numbers are
 
 
-def _ant_fell(qpos: Array, qvel: Array) -> Flags:
-    height, finite = qpos[:, 2], np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
-    return ~((height >= 0.2) & (height <= 1.0) & finite)
+def _ant_stands(qpos: Any, qvel: Any) -> Any:
+    height, finite = qpos[2], np.isfinite(qpos).all(axis=0) & np.isfinite(qvel).all(axis=0)
+    return (height >= 0.2) & (height <= 1.0) & finite
 
 
 ROBOTS = {
-    "walker": Robot(WALKER, 4, 0.005, False, 1, 2.3415, 1e-3, 1.0, _walker_fell),
-    "swimmer": Robot(SWIMMER, 4, 0.1, False, 2, 0.2282, 1e-4, 0.0, _swimmer_fell),
-    "ant": Robot(ANT, 5, 0.1, True, 2, 2.6222, 0.5, 1.0, _ant_fell),
+    "walker": Robot(WALKER, 4, 0.005, False, 1, 2.3415, 1e-3, 1.0, _walker_stands),
+    "swimmer": Robot(SWIMMER, 4, 0.1, False, 2, 0.2282, 1e-4, 0.0, _swimmer_stands),
+    "ant": Robot(ANT, 5, 0.1, True, 2, 2.6222, 0.5, 1.0, _ant_stands),
 }
 VELOCITY_CLIP = 10.0  # m/s and rad/s, in the walker's observation only
 
@@ -214,18 +214,18 @@ class VelocityWorlds(Worlds):
         self.dt = self.robot.substeps * self.model.opt.timestep
         self.action_size = self.model.nu
         self.observation_size = self.model.nq - self.robot.hidden + self.model.nv
-        self.qpos, self.qvel = np.zeros((n, self.model.nq)), np.zeros((n, self.model.nv))
-        self.position = np.zeros((n, 2))  # m, from which speeds are measured
         self._constants: dict[str, Array | Flags] = (
             {"reward_survive": np.full(n, self.robot.alive_bonus)} if kind == "ant" else {}
         )
         torso = self.model.body("torso").id
         places = [data.xpos[torso, :2] if kind == "ant" else data.qpos[:2] for data in self.data]
-        self._states = [
-            ([data.qpos for data in self.data], self.qpos.ravel()),
-            ([data.qvel for data in self.data], self.qvel.ravel()),
-            (places, self.position.ravel()),
-        ]
+        views = [data.qpos for data in self.data], [data.qvel for data in self.data], places
+        # Of one world these are the simulator's own arrays, of several they are read after each step.
+        self.qpos, self.qvel, self.position = (
+            each[0][None] if n == 1 else np.zeros((n, len(each[0]))) for each in views
+        )  # position: m, from which speeds are measured
+        arrays = self.qpos, self.qvel, self.position
+        self._states = [(each, array.ravel()) for each, array in zip(views, arrays, strict=True) if n > 1]
         self._controls = [data.ctrl for data in self.data]
 
     def seed(self, row: int, seed: int | None) -> None:
@@ -254,7 +254,7 @@ class VelocityWorlds(Worlds):
         self._put(row, state["qpos"], state["qvel"])
         if "qacc_warmstart" in state:
             self.data[row].qacc_warmstart[:] = state["qacc_warmstart"]
-        if "torso_xpos" in state:
+        if self.kind == "ant" and "torso_xpos" in state:
             self.position[row] = state["torso_xpos"][:2]
 
     def _read(self) -> None:
@@ -276,7 +276,7 @@ class VelocityWorlds(Worlds):
         squares = np.add.reduce(actions * actions, axis=1).astype(np.float64)
         reward, speed, info = self._judge(list(before), list(after), squares, np.sqrt)
         cost = (speed > self.robot.speed_limit).astype(np.float64)
-        return Outcome(reward, cost, self.robot.fell(self.qpos, self.qvel), info | self._constants)
+        return Outcome(reward, cost, ~self.robot.stands(self.qpos.T, self.qvel.T), info | self._constants)
 
     def step_one(self, action: npt.NDArray[np.floating]) -> Single:
         before = self.position[0].tolist()
@@ -286,8 +286,8 @@ class VelocityWorlds(Worlds):
         reward, speed, info = self._judge(before, self.position[0].tolist(), squares, math.sqrt)
         cost = 1.0 if speed > self.robot.speed_limit else 0.0
         constants = {name: value.item() for name, value in self._constants.items()}
-        fell = self.robot.fell(self.qpos, self.qvel).item()
-        return Single(reward, cost, fell, info | constants)
+        stands = self.robot.stands(self.qpos[0].tolist(), self.qvel[0].tolist())
+        return Single(reward, cost, not stands, info | constants)
 
     def _simulate(self, row: int, action: npt.NDArray[np.floating]) -> None:
         self._controls[row][:] = action

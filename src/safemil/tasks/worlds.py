@@ -127,6 +127,6 @@ def check_actions(actions: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray
         array = array.astype(np.float64)
     if array.shape != shape:
         raise InputError(f"need an action of shape {shape}, got {array.shape}.")
-    if not np.isfinite(array).all():
+    if not np.logical_and.reduce(np.isfinite(array), axis=None):  # `all` takes twice as long
         raise InputError("need finite actions, got NaN or infinity; check the policy that made them.")
     return array
