@@ -34,6 +34,7 @@ from safemil.bench.grid import DATA
 from safemil.bench.sources import piles, prepare
 from safemil.data.sampling import Dataset, Scaler, transitions_at
 from safemil.data.trajectories import recorded_actions
+from safemil.files import atomic_file
 from safemil.progress import bar
 
 TURN = 200  # updates
@@ -55,7 +56,7 @@ def main(
     tasks: tuple[str, ...] = ("SafetySwimmerVelocity-v1", "SafetyPointGoal1-v0"),
     data: Path = Path("data"),
     updates: int = coptidice.PRESETS["fast"].updates,
-    batch: int = 512,
+    batch: int = coptidice.PRESETS["fast"].batch,
     out: Path | None = None,
 ) -> None:
     """Compare the two.
@@ -66,14 +67,14 @@ def main(
         tasks: whose data and worlds
         data: folder of datasets; those missing are made
         updates: of each
-        batch: steps of an update; 512 is OSRL's default
+        batch: steps of an update; OSRL's default is 512
         out: JSON file for the figures
     """
     title = f"COptiDICE, {updates:,} updates of {batch}"
     table = Table("task", "", "ms/update", "return", "cost", title=title)
     found = {}
     for task in tasks:
-        config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch, noise=0.1)
+        config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch)
         ours, theirs = compare(task, data, config, [str(python), str(SIDE), str(source)])
         found[task] = {"safemil": dataclasses.asdict(ours), "osrl": dataclasses.asdict(theirs)}
         for name, side in (("safemil", ours), ("OSRL", theirs)):
@@ -81,9 +82,12 @@ def main(
                 task, name, f"{side.milliseconds:.2f}", f"{side.mean_return:.1f}", f"{side.mean_cost:.1f}"
             )
         table.add_row("", "ratio of times", f"{theirs.milliseconds / ours.milliseconds:.2f}", "", "")
+        if out:
+            with atomic_file(out) as file:
+                file.write_text(
+                    json.dumps({"updates": updates, "batch": batch, "tasks": found}, indent=2) + "\n"
+                )
     Console().print(table)
-    if out:
-        out.write_text(json.dumps({"updates": updates, "batch": batch, "tasks": found}, indent=2) + "\n")
 
 
 def compare(task: str, folder: Path, config: coptidice.Config, command: list[str]) -> tuple[Side, Side]:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from safemil.data.sampling import Pile, Transitions
-from safemil.networks import Policy, Score
+from safemil.data.sampling import Pile
+from safemil.networks import Policy
 
 Loss = Literal["nll", "mse"]
 N = TypeVar("N")
@@ -89,12 +89,3 @@ def weighted_bc_loss(
     """E[w L_π(s, a)] / E[w]; the weights are taken as given."""
     losses = bc_losses(policy, observations, actions, loss)
     return weighted_mean(losses, jax.lax.stop_gradient(weights))
-
-
-def residuals(
-    value: Score, transitions: Transitions, rewards: Float[Array, " batch"], gamma: float
-) -> Float[Array, " batch"]:
-    """r + γ ν(s′) − ν(s), where nothing follows the end of an episode that its task ended."""
-    both = jnp.stack([transitions.observations, transitions.next_observations])  # one matrix product for both
-    now, after = value(both)
-    return rewards + gamma * transitions.continues * after - now

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, residuals, weighted_bc_loss
+from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -148,6 +148,15 @@ def log_ratio(logits: Float[Array, " batch"], log_alpha: Float[Array, ""]) -> Fl
     """r_α = log[(1 − (1 + α)c) / ((1 − α)(1 − c))] = log(1 − α eˡ) − log(1 − α)."""
     excluded = jnp.minimum(log_alpha + logits, jnp.log1p(-MARGIN))  # log(α eˡ)
     return jnp.log1p(-jnp.exp(excluded)) - jnp.log1p(-jnp.exp(log_alpha))
+
+
+def residuals(
+    value: Score, transitions: Transitions, rewards: Float[Array, " batch"], gamma: float
+) -> Float[Array, " batch"]:
+    """r + γ ν(s′) − ν(s), where nothing follows the end of an episode that its task ended."""
+    both = jnp.stack([transitions.observations, transitions.next_observations])  # one matrix product for both
+    now, after = value(both)
+    return rewards + gamma * transitions.continues * after - now
 
 
 def nu_loss(
