@@ -18,7 +18,7 @@ Defaults are those of OSRL (Liu et al. 2024, arXiv:2306.09303), which SafeMIL us
 limit of 10 costs rose to 30 and more at 5,000 updates; with a limit of 1 they are 7, 9 and 70 at 3,000 (three
 seeds), with a limit of 0 likewise.
 
-The limit holds for the weighted steps, whose cost is below it in every run, and not for the policy cloned
+The limit holds for the weighted steps, whose cost comes near it or below, and not for the policy cloned
 from them. Weights leave out the costly steps and keep those that lead there, so how safe a clone is varies
 with its seed: Walker2d costs 5, 153 and 137. In navigation, γ = 0.9 was the best of 0.9 to 0.99, with α from
 0.005 to 0.5, limits from 0 to 10 and reward scales from 0.01 to 1 (tried on Circle2).
