@@ -6,7 +6,7 @@ the places are those of single draws, and so is the state of the random stream a
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ def slots(extent: float, keepouts: Sequence[tuple[int, float]]) -> list[Slot]:
 
 
 class Layout:
-    """Things to be placed in turn; the last `crowd` of them are alike and hard to place."""
+    """Things to be placed in turn; the last `crowd` of them are alike, within a square, and hard to place."""
 
     def __init__(self, things: Sequence[Slot], crowd: int = 0) -> None:
         self.size, self.crowd, self.single = len(things), crowd, len(things) - crowd
@@ -50,91 +50,95 @@ class Layout:
             [_square_limit(other.keepout + thing.keepout) for other in things[:index]]
             for index, thing in enumerate(things)
         ]
+        self._low, _, self._extent, _ = self._frames[-1]
         self._crowd_limits = np.array(self._limits[-1][: self.single])[:, None]
 
     def sample(self, rng: np.random.RandomState) -> Array:
         """(K, 2): a place for each thing."""
-        before, used = rng.get_state(), 0
-        draws = _Draws(rng, self._frames[-1], BLOCK if self.crowd else 0)
+        before, used, total = rng.get_state(), 0, 0
+        draws = _Draws(rng, BLOCK if self.crowd else 0, self._low, self._extent)
         for _ in range(RESTARTS):
-            draws.provide(used + TRIES * self.size)
-            xs, ys, used = self._place_singly(draws, used)
-            if self.crowd and len(xs) == self.single:
-                used = self._place_crowd(draws, used, xs, ys)
-            if len(xs) == self.size:
+            draws.provide(used, TRIES * self.size)
+            total += used
+            found, used = self._place_singly(draws.numbers)
+            if self.crowd and len(found) == self.single:
+                crowd, used = self._place_crowd(draws.places, used, found)
+                found += crowd
+            if len(found) == self.size:
                 rng.set_state(before)
-                rng.random_sample(2 * used)
-                return np.array([xs, ys]).T.copy()
+                rng.random_sample(2 * (total + used))
+                return np.array(found)
         raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
 
-    def _place_singly(self, draws: "_Draws", used: int) -> tuple[list[float], list[float], int]:
+    def _place_singly(self, numbers: Array) -> tuple[list[Place], int]:
         """The places found until a thing found none, and how many pairs are used up then."""
-        xs: list[float] = []
-        ys: list[float] = []
-        number = draws.numbers.item
-        for index in range(self.single):
-            (left, bottom, width, depth), limits = self._frames[index], self._limits[index]
+        found: list[Place] = []
+        used, number = 0, numbers.item
+        for (left, bottom, width, depth), limits in zip(self._frames, self._limits, strict=True):
+            if len(found) == self.single:
+                break
             for pair in range(used, used + TRIES):
                 x, y = left + width * number(2 * pair), bottom + depth * number(2 * pair + 1)
-                for other_x, other_y, limit in zip(xs, ys, limits, strict=True):
+                for (other_x, other_y), limit in zip(found, limits, strict=True):
                     dx, dy = x - other_x, y - other_y
                     if dx * dx + dy * dy < limit:
                         break
                 else:
-                    xs.append(x)
-                    ys.append(y)
+                    found.append((x, y))
                     used = pair + 1
                     break
             else:
-                return xs, ys, used + TRIES
-        return xs, ys, used
+                return found, used + TRIES
+        return found, used
 
-    def _place_crowd(self, draws: "_Draws", used: int, xs: list[float], ys: list[float]) -> int:
-        """Append the crowd's places until one finds none; the few that are clear of all else come at once."""
-        limit = self._limits[-1][-1]
-        for pair, x, y in self._clear_places(draws, used, np.array([xs, ys])):
-            if pair >= used + TRIES:
-                break
-            for other_x, other_y in zip(xs[self.single :], ys[self.single :], strict=True):
-                dx, dy = x - other_x, y - other_y
-                if dx * dx + dy * dy < limit:
-                    break
-            else:
-                xs.append(x)
-                ys.append(y)
-                used = pair + 1
-                if len(xs) == self.size:
-                    return used
-        return used + TRIES
+    def _place_crowd(self, places: Array, used: int, others: list[Place]) -> tuple[list[Place], int]:
+        """The crowd's places until one found none, and how many pairs are used up then."""
+        found: list[Place] = []
+        limit, start, end = self._limits[-1][-1], used, used + TRIES
+        rest = np.array(others).T[:, :, None]  # (2, K, 1)
+        while start < end:
+            for pair, x, y in self._clear_places(places, start, rest):
+                if pair >= end:
+                    return found, end
+                for other_x, other_y in found:
+                    dx, dy = x - other_x, y - other_y
+                    if dx * dx + dy * dy < limit:
+                        break
+                else:
+                    found.append((x, y))
+                    end = pair + 1 + TRIES
+                    if len(found) == self.crowd:
+                        return found, pair + 1
+            start += WINDOW
+        return found, end
 
-    def _clear_places(self, draws: "_Draws", first: int, others: Array) -> Iterator[tuple[int, float, float]]:
-        """From the pair `first` on, those that put one of the crowd clear of others (2, K)."""
-        for start in range(first, first + TRIES * self.crowd, WINDOW):
-            tried = draws.places[:, start : start + WINDOW]
-            gaps = tried[:, None, :] - others[:, :, None]  # (2, K, W)
-            gaps *= gaps
-            clear = np.logical_and.reduce(gaps[0] + gaps[1] >= self._crowd_limits).nonzero()[0]
-            x, y = tried[:, clear].tolist()
-            yield from zip((clear + start).tolist(), x, y, strict=True)
+    def _clear_places(self, places: Array, start: int, others: Array) -> Iterable[tuple[int, float, float]]:
+        """Of a window's pairs, those that put one of the crowd clear of others (2, K, 1)."""
+        tried = places[:, start : start + WINDOW]
+        gaps = tried[:, None, :] - others  # (2, K, W)
+        gaps *= gaps
+        clear = np.logical_and.reduce(gaps[0] + gaps[1] >= self._crowd_limits).nonzero()[0]
+        x, y = tried[:, clear].tolist()
+        return zip((clear + start).tolist(), x, y, strict=True)
 
 
 class _Draws:
-    """Pairs of random numbers, drawn in blocks: as they are, and as places (x, y) within one frame."""
+    """Pairs of random numbers, drawn in blocks: as they are, and as places within a square."""
 
-    def __init__(self, rng: np.random.RandomState, frame: tuple[float, ...], block: int) -> None:
-        self.rng, self.frame, self.block = rng, frame, block
-        self.numbers = np.zeros(0)  # of a frame's width and of its depth in turn
+    def __init__(self, rng: np.random.RandomState, block: int, low: float, extent: float) -> None:
+        self.rng, self.block, self.low, self.extent = rng, block, low, extent
+        self.numbers = np.zeros(0)  # of a place's x and of its y in turn
         self.places = np.zeros((2, 0))
 
-    def provide(self, count: int) -> None:
-        """Have at least so many pairs."""
+    def provide(self, used: int, count: int) -> None:
+        """Forget the pairs that are used, and have at least so many."""
+        self.numbers, self.places = self.numbers[2 * used :], self.places[:, used:]
         missing = count - self.places.shape[1]
-        if missing <= 0:
-            return
-        low, extent = np.reshape(self.frame, (2, 2, 1))
-        block = self.rng.random_sample(2 * max(missing, self.block))
-        self.numbers = np.concatenate([self.numbers, block])
-        self.places = np.concatenate([self.places, low + extent * block.reshape(-1, 2).T], axis=1)
+        if missing > 0:
+            block = self.rng.random_sample(2 * max(missing, self.block))
+            places = (self.low + self.extent * block).reshape(-1, 2).T
+            self.numbers = np.concatenate([self.numbers, block])
+            self.places = np.concatenate([self.places, places], axis=1)
 
 
 def _square_limit(distance: float) -> float:
