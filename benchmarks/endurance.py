@@ -3,7 +3,7 @@
     python benchmarks/endurance.py --out endurance.json
 
 A network that has once become NaN or infinite stays so, whatever its metrics' means say: the state at the
-end is what is looked at. Batches are a quarter of the `fast` presets', which takes less time and makes
+end is what is looked at. Batches are a sixteenth of the `fast` presets', which takes less time and makes
 gradients noisier. Trainings that are in the output file are not repeated.
 """
 
@@ -67,7 +67,7 @@ def stays_finite(task: str, algorithm: str, updates: int, folder: Path) -> bool:
     method = find(algorithm)
     fast = method.PRESETS["fast"]
     sizes = [name for name in BATCHES if hasattr(fast, name)]
-    changes = {name: max(getattr(fast, name) // 4, 1) for name in sizes} | {"updates": updates}
+    changes = {name: max(getattr(fast, name) // 16, 1) for name in sizes} | {"updates": updates}
     if algorithm == "safemil":
         changes["cost_updates"] = updates // 2
     config = resolve(fast, changes)

@@ -36,7 +36,7 @@ from safemil.tasks.point import BINS, SENSORS
 
 KEEN = 0.1  # error below which the loss turns from linear to square
 STILL, HIDDEN = 1e-6, 1e6  # deviation of an input that never changes, and what it is divided by
-POWERS = (4.0, 12.0)  # of the lidars, which the student sees too
+FEW = 0.2  # share of those between the reckless and the cautious
 CAUTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # at which a recipe says how much care is taken
 
 
@@ -50,12 +50,14 @@ class Recipe:
     touch: tuple[float, ...]
     room: tuple[float, ...]  # m
     cautions: tuple[float, ...]  # that ship
-    rounds: int = 7
-    worlds: int = 96
+    between: tuple[float, ...] = ()  # that ship with a small share
+    powers: tuple[float, ...] = ()  # of the lidars, which the student sees too
+    rounds: int = 8
+    worlds: int = 128
     steps: int = 400  # of each world in a round
-    noise: float = 0.2  # deviation of the actions in half of the worlds
-    deviation: float = 0.15  # the same in the shipped policies' episodes with noise
-    hidden: int = 128
+    noise: float = 0.5  # deviation of the actions in half of the worlds
+    deviation: float = 0.5  # the same in the shipped policies' episodes with noise
+    hidden: int = 64
     updates: int = 4000  # in a round
     last_updates: int = 20_000  # in the last round
     batch: int = 1024
@@ -64,14 +66,16 @@ class Recipe:
 
 RECIPES = {
     "SafetyPointGoal1-v0": Recipe(
-        Reach(0.29, 0.0), cautions=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75),
-        hazard=(-0.8, 0.0, 0.5, 1.5, 3.0, 5.0), margin=(0.1, 0.05, 0.05, 0.1, 0.2, 0.25),
+        Reach(0.29, 0.0), cautions=(0.0, 0.05, 0.1, 0.2, 0.3, 0.7, 0.72, 0.75, 0.8, 0.85),
+        between=(0.4, 0.5, 0.6),
+        hazard=(-0.8, -0.4, 0.0, 1.5, 3.0, 5.0), margin=(0.1, 0.05, 0.05, 0.2, 0.3, 0.35),
         touch=(0.0,) * 6, room=(0.02,) * 6,
     ),
     "SafetyPointButton1-v0": Recipe(
         Reach(0.19, 0.14), cautions=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9),
         hazard=(-0.5, 0.0, 0.5, 1.0, 2.0, 4.0), margin=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2),
-        touch=(0.3, 0.5, 1.0, 2.0, 4.0, 8.0), room=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2), rounds=9,
+        touch=(0.3, 0.5, 1.0, 2.0, 4.0, 8.0), room=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2),
+        powers=(4.0, 12.0), rounds=9, worlds=96, noise=0.2, deviation=0.15, hidden=128,
     ),
 }  # fmt: skip
 
@@ -102,21 +106,23 @@ class Lens(NamedTuple):
 
     mean: np.ndarray
     scale: np.ndarray
+    powers: tuple[float, ...]
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        return ((powered(inputs) - self.mean) / self.scale).astype(np.float32)
+        return ((powered(inputs, self.powers) - self.mean) / self.scale).astype(np.float32)
 
 
-def powered(inputs: np.ndarray) -> np.ndarray:
+def powered(inputs: np.ndarray, powers: tuple[float, ...]) -> np.ndarray:
     """Observations with the powers of their lidars, and the caution, which stays last."""
-    return np.concatenate([with_powers(inputs[:, :-1], POWERS), inputs[:, -1:]], axis=1)
+    return np.concatenate([with_powers(inputs[:, :-1], powers), inputs[:, -1:]], axis=1)
 
 
-def lens_of(inputs: np.ndarray) -> Lens:
+def lens_of(inputs: np.ndarray, powers: tuple[float, ...]) -> Lens:
     """Hides inputs that never change; those that hardly do are divided by 0.02, not by their deviation."""
-    seen = powered(inputs).astype(np.float64)
+    seen = powered(inputs, powers).astype(np.float64)
     deviation = seen.std(axis=0)
-    return Lens(seen.mean(axis=0), np.where(deviation > STILL, np.maximum(deviation, 0.02), HIDDEN))
+    scale = np.where(deviation > STILL, np.maximum(deviation, 0.02), HIDDEN)
+    return Lens(seen.mean(axis=0), scale, powers)
 
 
 def begin(key: Array, size: int, hidden: int) -> Student:
@@ -210,7 +216,7 @@ def train(task: str, work: Path, seed: int) -> None:
         if not data.exists():
             save_file(drive(task, driving, 1000 * seed + place, student, lens), data)
         rounds.append(load_file(data))
-        lens = lens or lens_of(rounds[0]["inputs"])
+        lens = lens or lens_of(rounds[0]["inputs"], recipe.powers)
         if not result.exists():
             inputs, told = all_told(rounds)
             start = student or begin(first, len(lens.mean), recipe.hidden)
@@ -244,9 +250,9 @@ def folder_in(work: Path, task: str, seed: int) -> Path:
 def export(task: str, work: Path, seed: int) -> None:
     """Write every policy that ships with its card, measured over 50 episodes."""
     recipe, folder = RECIPES[task], folder_in(work, task, seed)
-    lens = lens_of(load_file(folder / "round-00.safetensors")["inputs"])
+    lens = lens_of(load_file(folder / "round-00.safetensors")["inputs"], recipe.powers)
     last, kept = load_file(folder / f"student-{recipe.rounds - 1:02}.safetensors"), set()
-    for caution in recipe.cautions:
+    for caution in sorted(recipe.cautions + recipe.between):
         kept.add(ship(f"caution-{caution:.2f}-seed{seed}", last, lens, card_of(task, seed, caution)))
     remove_others(task, kept)
 
@@ -259,8 +265,9 @@ def card_of(task: str, seed: int, caution: float) -> dict[str, Any]:
     if any(recipe.touch):
         signal += f" and one in touch {care['touch']:g}"
     steps = recipe.rounds * recipe.worlds * recipe.steps
-    about = {"task": task, "signal": signal, "method": "DAgger", "steps": steps, "seed": seed, "share": 1.0}
-    return about | {"caution": caution, "powers": POWERS, "care": care, "recipe": asdict(recipe)}
+    about = {"task": task, "signal": signal, "method": "DAgger", "steps": steps, "seed": seed}
+    about |= {"share": 1.0 if caution in recipe.cautions else FEW, "caution": caution}
+    return about | {"powers": recipe.powers, "care": care, "recipe": asdict(recipe)}
 
 
 def ship(name: str, student: dict[str, np.ndarray], lens: Lens, card: dict[str, Any]) -> str:
