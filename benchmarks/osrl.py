@@ -14,7 +14,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def main(
     data: Path = Path("data"),
     updates: int = coptidice.PRESETS["fast"].updates,
     batch: int = coptidice.PRESETS["fast"].batch,
+    seeds: int = 3,
     out: Path | None = None,
 ) -> None:
     """Compare the two.
@@ -68,37 +69,56 @@ def main(
         data: folder of datasets; those missing are made
         updates: of each
         batch: steps of an update; OSRL's default is 512
+        seeds: trainings of each
         out: JSON file for the figures
     """
-    title = f"COptiDICE, {updates:,} updates of {batch}"
-    table = Table("task", "", "ms/update", "return", "cost", title=title)
-    found = {}
+    title = f"COptiDICE, {updates:,} updates of {batch}, {seeds} seeds"
+    table = Table("task", "", "ms/update", "return", "", "cost", "", title=title)
+    config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch)
+    command, found = [str(python), str(SIDE), str(source)], {}
     for task in tasks:
-        config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch)
-        ours, theirs = compare(task, data, config, [str(python), str(SIDE), str(source)])
-        found[task] = {"safemil": dataclasses.asdict(ours), "osrl": dataclasses.asdict(theirs)}
-        for name, side in (("safemil", ours), ("OSRL", theirs)):
-            table.add_row(
-                task, name, f"{side.milliseconds:.2f}", f"{side.mean_return:.1f}", f"{side.mean_cost:.1f}"
-            )
-        table.add_row("", "ratio of times", f"{theirs.milliseconds / ours.milliseconds:.2f}", "", "")
+        pairs = [compare(task, data, config, command, seed) for seed in range(seeds)]
+        ours, theirs = zip(*pairs, strict=True)
+        for name, sides in (("safemil", ours), ("OSRL", theirs)):
+            table.add_row(task, name, f"{speed(sides):.2f}", *summary(sides))
+        table.add_row("", "ratio of times", f"{speed(theirs) / speed(ours):.2f}")
+        found[task] = {"safemil": ours, "osrl": theirs}
         if out:
             with atomic_file(out) as file:
-                file.write_text(
-                    json.dumps({"updates": updates, "batch": batch, "tasks": found}, indent=2) + "\n"
-                )
+                told = {"updates": updates, "batch": batch, "tasks": found}
+                file.write_text(json.dumps(told, indent=1, default=dataclasses.asdict) + "\n")
     Console().print(table)
 
 
-def compare(task: str, folder: Path, config: coptidice.Config, command: list[str]) -> tuple[Side, Side]:
+def speed(sides: Sequence[Side]) -> float:
+    """Milliseconds of an update, the median over seeds."""
+    return float(np.median([side.milliseconds for side in sides]))
+
+
+def summary(sides: Sequence[Side]) -> list[str]:
+    """Mean return and mean cost, each beside those of the seeds."""
+    columns = [[side.mean_return for side in sides], [side.mean_cost for side in sides]]
+    return [
+        text
+        for column in columns
+        for text in (f"{np.mean(column):.1f}", ", ".join(f"{each:.1f}" for each in column))
+    ]
+
+
+def compare(
+    task: str, folder: Path, config: coptidice.Config, command: list[str], seed: int
+) -> tuple[Side, Side]:
     prepare(task, folder)
     drawn = piles(task, folder, DATA)
     scaler = Scaler.of(drawn.unlabeled)
     data = Dataset.of(scaler, drawn.unlabeled, annotations=drawn.annotations)
     method = find("coptidice")
-    state, (_, keys) = loop.init(method, config, data, [0]), loop.seed_keys([0])
+    state, (_, keys) = loop.init(method, config, data, [seed]), loop.seed_keys([seed])
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
-    with other_side(command, config, data) as other, bar(task, config.updates) as shown:
+    with (
+        other_side([*command, str(seed)], config, data) as other,
+        bar(f"{task}, seed {seed}", config.updates) as shown,
+    ):
         for first in range(0, config.updates, TURN):
             steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
             began = time.perf_counter()
@@ -109,7 +129,7 @@ def compare(task: str, folder: Path, config: coptidice.Config, command: list[str
             shown.at(first + len(steps))
         actor = other.actor()
     bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
-    run = Run("coptidice", config, range(1), state, scaler, bounds, [])
+    run = Run("coptidice", config, range(seed, seed + 1), state, scaler, bounds, [])
     judged = evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds))
     milliseconds = [1e3 * float(np.median(times[name])) for name in ("ours", "theirs")]
     ours, theirs = (

@@ -1,6 +1,6 @@
 """OSRL's side of osrl.py: trains its COptiDICE when told so. Needs torch, safetensors, gymnasium and tqdm.
 
-    python osrl_side.py SOURCE FOLDER
+    python osrl_side.py SOURCE SEED FOLDER
 
 Of the package at SOURCE only the networks and the algorithm are loaded, with an empty stand-in for the
 loggers that the latter names; the rest of it asks for packages that do not install beside a later torch.
@@ -72,12 +72,12 @@ def actor_arrays(model: Any) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    source, seed, folder = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     settings = json.loads((folder / "settings.json").read_text())
     arrays = load_file(folder / "steps.safetensors")
     steps = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
-    torch.manual_seed(0)
-    generator, model = np.random.default_rng(0), model_of(source, settings, steps)
+    torch.manual_seed(seed)
+    generator, model = np.random.default_rng(seed), model_of(source, settings, steps)
     names = ("observations", "next_observations", "actions", "rewards", "costs", "done", "is_init")
     columns = [torch.from_numpy(steps[name]) for name in names]
     for line in sys.stdin:
