@@ -62,6 +62,7 @@ class Recipe:
     last_updates: int = 20_000  # in the last round
     batch: int = 1024
     rate: float = 3e-3  # at first, in every round; falls to 0
+    precision: str = "float32"  # that ships; halves would give each caution errors of its own
 
 
 RECIPES = {
@@ -75,7 +76,7 @@ RECIPES = {
         Reach(0.19, 0.14), cautions=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9),
         hazard=(-0.5, 0.0, 0.5, 1.0, 2.0, 4.0), margin=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2),
         touch=(0.3, 0.5, 1.0, 2.0, 4.0, 8.0), room=(0.02, 0.02, 0.05, 0.1, 0.15, 0.2),
-        powers=(4.0, 12.0), rounds=9, worlds=96, noise=0.2, deviation=0.15, hidden=128,
+        powers=(4.0, 12.0), rounds=9, worlds=96, noise=0.2, deviation=0.15, hidden=128, precision="float16",
     ),
 }  # fmt: skip
 
@@ -274,8 +275,11 @@ def ship(name: str, student: dict[str, np.ndarray], lens: Lens, card: dict[str, 
     """Fold the lens and the caution into the first layer, and write the network."""
     first = student["weight0"] / lens.scale[:, None]
     seeing = student | {"weight0": first, "bias0": student["bias0"] - lens.mean @ first}
-    arrays = at_setting(seeing, card["caution"]) | {"deviation": np.full(2, RECIPES[card["task"]].deviation)}
-    return write_policy(folder_of(card["task"]) / f"{name}.safetensors", arrays, card, np.float16)
+    recipe = RECIPES[card["task"]]
+    arrays = at_setting(seeing, card["caution"]) | {"deviation": np.full(2, recipe.deviation)}
+    return write_policy(
+        folder_of(card["task"]) / f"{name}.safetensors", arrays, card, np.dtype(recipe.precision)
+    )
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import save
 
 from safemil.behaviour.policy import SHIPPED, load_policy
@@ -47,7 +48,7 @@ def at_setting(arrays: dict[str, np.ndarray], setting: float) -> dict[str, np.nd
 
 
 def write_policy(
-    path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any], kind: type[np.floating] = np.float32
+    path: Path, arrays: dict[str, np.ndarray], card: dict[str, Any], kind: npt.DTypeLike = np.float32
 ) -> str:
     """Write weights and card, unless these weights have been measured already; gives the policy's name."""
     content = save({name: np.ascontiguousarray(array, kind) for name, array in arrays.items()})
