@@ -107,7 +107,7 @@ class ButtonWorlds(Worlds):
         self._robot = [model.geom(name).id for name in ROBOT_GEOMS]
         names = [f"button{i}" for i in range(BUTTONS)] + [f"gremlin{i}" for i in range(GREMLINS)]
         self._button_bodies = [model.body(name).id for name in names[:BUTTONS]]
-        self._touchable = [model.geom(name).id for name in names]
+        self._touchable, self._geoms = [model.geom(name).id for name in names], model.ngeom
 
     def seed(self, row: int, seed: int | None) -> None:
         self.streams.seed(row, seed)
@@ -219,7 +219,7 @@ class ButtonWorlds(Worlds):
         for row in rows[near[rows]].tolist():
             geoms = self.simulators.data[row].contact.geom  # (contacts, 2)
             other = geoms[:, ::-1][(geoms == self._robot[0]) | (geoms == self._robot[1])]
-            self.touched[row] = [(other == geom).sum() for geom in self._touchable]
+            self.touched[row] = np.bincount(other, minlength=self._geoms)[self._touchable]
 
     def _costs(self, distance: Array) -> dict[str, Array]:
         wrong = self.touched[:, :BUTTONS].copy()
