@@ -57,12 +57,13 @@ class Layout:
         """(K, 2): a place for each thing."""
         before, used, total = rng.get_state(), 0, 0
         draws = _Draws(rng, BLOCK if self.crowd else 0, self._low, self._extent)
+        sieve = _Sieve(self._crowd_limits) if self.crowd else None
         for _ in range(RESTARTS):
-            draws.provide(used, TRIES * self.size)
+            draws.provide(used, TRIES * self.size + WINDOW)
             total += used
             found, used = self._place_singly(draws.numbers)
-            if self.crowd and len(found) == self.single:
-                crowd, used = self._place_crowd(draws.places, used, found)
+            if sieve is not None and len(found) == self.single:
+                crowd, used = self._place_crowd(draws.places, used, np.array(found), sieve)
                 found += crowd
             if len(found) == self.size:
                 rng.set_state(before)
@@ -91,14 +92,15 @@ class Layout:
                 return found, used + TRIES
         return found, used
 
-    def _place_crowd(self, places: Array, used: int, others: list[Place]) -> tuple[list[Place], int]:
+    def _place_crowd(
+        self, places: Array, used: int, others: Array, sieve: "_Sieve"
+    ) -> tuple[list[Place], int]:
         """The crowd's places until one found none, and how many pairs are used up then."""
         found: list[Place] = []
         limit, start, end = self._limits[-1][-1], used, used + TRIES
-        rest = np.array(others).T[:, :, None]  # (2, K, 1)
         while start < end:
-            for pair, x, y in self._clear_places(places, start, rest):
-                if pair >= end:
+            for pair, x, y in sieve(places[:, start : start + WINDOW], others):
+                if start + pair >= end:
                     return found, end
                 for other_x, other_y in found:
                     dx, dy = x - other_x, y - other_y
@@ -106,20 +108,31 @@ class Layout:
                         break
                 else:
                     found.append((x, y))
-                    end = pair + 1 + TRIES
+                    end = start + pair + 1 + TRIES
                     if len(found) == self.crowd:
-                        return found, pair + 1
+                        return found, start + pair + 1
             start += WINDOW
         return found, end
 
-    def _clear_places(self, places: Array, start: int, others: Array) -> Iterable[tuple[int, float, float]]:
-        """Of a window's pairs, those that put one of the crowd clear of others (2, K, 1)."""
-        tried = places[:, start : start + WINDOW]
-        gaps = tried[:, None, :] - others  # (2, K, W)
-        gaps *= gaps
-        clear = np.logical_and.reduce(gaps[0] + gaps[1] >= self._crowd_limits).nonzero()[0]
-        x, y = tried[:, clear].tolist()
-        return zip((clear + start).tolist(), x, y, strict=True)
+
+class _Sieve:
+    """Finds the places of a window that are clear of others. Its arrays serve window after window."""
+
+    def __init__(self, limits: Array) -> None:
+        self.limits = limits.repeat(WINDOW, axis=1)  # (K, W), least squared distances
+        self.dx, self.dy = np.empty_like(self.limits), np.empty_like(self.limits)
+        self.keeps = np.empty(self.limits.shape, np.bool_)
+
+    def __call__(self, window: Array, others: Array) -> Iterable[tuple[int, float, float]]:
+        """Number, x and y of the clear ones of a window (2, W), others being (K, 2)."""
+        dx, dy = self.dx, self.dy
+        np.subtract(window[0], others[:, :1], out=dx)
+        np.subtract(window[1], others[:, 1:], out=dy)
+        np.multiply(dx, dx, out=dx)
+        np.multiply(dy, dy, out=dy)
+        np.greater_equal(np.add(dx, dy, out=dx), self.limits, out=self.keeps)
+        clear = np.logical_and.reduce(self.keeps).nonzero()[0]
+        return zip(clear.tolist(), *window[:, clear].tolist(), strict=True)
 
 
 class _Draws:
