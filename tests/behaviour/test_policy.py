@@ -65,8 +65,10 @@ def test_every_task_has_ten_policies_from_cautious_to_reckless(task):
         assert {"signal", "method", "steps", "seed", "share"} <= set(card)
         assert card["episodes"] >= 50
         assert {"return", "cost", "length"} <= set(card)
-    assert sum(card["return"] > 0 for card in cards) >= 10
-    costs = [card["cost"] for card in cards]
+    best = max(card["return"] for card in cards)
+    grown = [card for card in cards if card["return"] > best / 2]  # the others are there for low returns
+    assert len(grown) >= 10
+    costs = [card["cost"] for card in grown]
     assert max(costs) > 2 * min(costs)
 
 
