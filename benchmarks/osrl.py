@@ -5,6 +5,7 @@
     python benchmarks/osrl.py --python osrl/bin/python --source osrl/source
 
 The two take turns of some hundred updates each, with the same batch, networks, rates and number of updates.
+Ours weighs steps, as OSRL's does and our `fast` preset does not, so that both do the same work.
 Both policies are then judged over the same 50 episodes. osrl-lib asks for torch 1.13 and for packages that
 do not install beside a later one, so its two files are loaded alone (osrl_side.py).
 """
@@ -38,6 +39,7 @@ from safemil.files import atomic_file
 from safemil.progress import bar
 
 TURN = 200  # updates
+STEPS: dict[str, Any] = {"decisions": "steps", "cost_limit": 1.0, "noise": 0.1}  # as tuned for steps
 SIDE = Path(__file__).with_name("osrl_side.py")
 
 
@@ -55,7 +57,7 @@ def main(
     source: Path,
     tasks: tuple[str, ...] = ("SafetySwimmerVelocity-v1", "SafetyPointGoal1-v0"),
     data: Path = Path("data"),
-    updates: int = coptidice.PRESETS["fast"].updates,
+    updates: int = 3_000,
     batch: int = coptidice.PRESETS["fast"].batch,
     seeds: int = 3,
     out: Path | None = None,
@@ -74,7 +76,7 @@ def main(
     """
     title = f"COptiDICE, {updates:,} updates of {batch}, {seeds} seeds"
     table = Table("task", "", "ms/update", "return", "", "cost", "", title=title)
-    config = dataclasses.replace(coptidice.PRESETS["fast"], updates=updates, batch=batch)
+    config = dataclasses.replace(coptidice.PRESETS["fast"], **STEPS, updates=updates, batch=batch)
     command, found = [str(python), str(SIDE), str(source)], {}
     for task in tasks:
         pairs = [compare(task, data, config, command, seed) for seed in range(seeds)]

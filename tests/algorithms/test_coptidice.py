@@ -12,18 +12,23 @@ from safemil.algorithms.coptidice import (
     bounded_cost,
     conjugate,
     correction,
+    episodes_of,
     nu_loss,
+    values,
 )
+from safemil.data import Trajectories
+from safemil.data.sampling import Pile, Scaler, transitions_at
 from safemil.networks import Score
 
 ONES = jnp.ones(4)
 
 
-@pytest.fixture(scope="module")
-def state():
+@pytest.fixture(scope="module", params=["steps", "episodes"])
+def state(request):
     return trained(
         "coptidice",
         updates=1000,
+        decisions=request.param,
         cost_limit=2.0,
         hidden_critic=(64, 64),
         hidden_policy=(64, 64),
@@ -54,6 +59,21 @@ def test_the_conjugate_is_the_best_value_over_corrections():
 def test_the_loss_of_nu_leaves_out_steps_without_a_successor():
     value = nu_loss(jnp.array([2.0, 4.0]), jnp.array([1.0, 1e6]), jnp.array([1.0, 0.0]), 0.9, 0.5)
     np.testing.assert_allclose(value, 0.1 * 3 + 0.5 * (2 + 2), rtol=1e-6)  # f*(1 / 0.5) = 2 + 2²/2
+
+
+def test_an_episode_is_weighed_by_its_mean_reward_and_cost_and_by_nothing_seen():
+    walk = Trajectories(np.arange(12.0).reshape(6, 2), np.zeros((6, 1)), lengths=[2, 1, 3])
+    pile, rows = Pile.of(walk, Scaler.of(walk)), jnp.array([5, 0, 2])
+    rewards, costs = jnp.array([1.0, 2, 3, 4, 5, 9]), jnp.array([0.0, 1, 0, 0, 1, 1])
+    whole, gains, harms = episodes_of(pile, rows, transitions_at(pile, rows), rewards, costs)
+    np.testing.assert_allclose(gains, [6, 1.5, 3])
+    np.testing.assert_allclose(harms, [2 / 3, 0.5, 0], rtol=1e-6)
+    np.testing.assert_array_equal(whole.continues, 0)
+    np.testing.assert_array_equal(whole.known, 1)
+    net = Score(2, (4,), key=jax.random.key(0))
+    first, advantages = values(net, whole.observations, whole, gains, 0.0)
+    np.testing.assert_allclose(advantages, gains - net(jnp.zeros((1, 2))), rtol=1e-6)
+    assert first.shape == (1,)
 
 
 def test_equal_terms_are_bounded_by_themselves_and_epsilon():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from safemil.bench import tables
+from safemil.bench.page import sentence
 from safemil.bench.results import Entry, Results, headline
 from safemil.cli import main
 from safemil.errors import InputError
@@ -33,14 +34,23 @@ def test_the_reference_returns_one_and_costs_nothing_above_itself(larger):
         np.testing.assert_allclose([each.value for each in ours.measures[:2]], [0.9, -20], rtol=0.15)
 
 
-def test_the_factor_compares_ours_with_the_best_of_those_that_see_no_costs():
-    costs = {"random": 0.1, "bc": 8.0, "safemil": 2.0}
+def priced(**costs):
+    """Entries of one task with the given normalised costs."""
     empty = np.zeros((1, 1))
-    entries = [
-        Entry("task", name, {}, empty, np.full((2, 3), cost), (empty[0], empty, empty), 0.0)
+    return [
+        Entry("SafetyPointGoal1-v0", name, {}, empty, np.full((2, 3), cost), (empty[0], empty, empty), 0.0)
         for name, cost in costs.items()
     ]
-    assert headline(entries) == {"task": 4.0}
+
+
+def test_the_factor_compares_ours_with_the_best_of_those_that_see_no_costs():
+    entries = priced(random=0.1, bc=8.0, safemil=2.0)
+    assert headline(entries) == {"SafetyPointGoal1-v0": 4.0}
+    assert "Goal1 4.00; median 4.00" in sentence(entries)
+
+
+def test_a_cost_below_the_references_is_lower_without_bound():
+    assert "Goal1 ∞; median ∞" in sentence(priced(bc=8.0, safemil=-2.0))
 
 
 def test_the_page_holds_tables_the_papers_numbers_and_figures_that_are_there(page):

@@ -83,13 +83,17 @@ def sentence(entries: Sequence[Entry]) -> str:
     """The headline in words."""
     factors = headline(entries)
     median = float(np.median(list(factors.values())))
-    each = ", ".join(f"{short(task)} {factor:.2f}" for task, factor in factors.items())
+    each = ", ".join(f"{short(task)} {_times(factor)}" for task, factor in factors.items())
     safest = sum(_safest(entries, task) == OURS for task in factors)
     return (
         f"On {safest} of {len(factors)} tasks {name_of(OURS)} costs less than every other method that "
         "sees no costs. The best of the others exceeds the reference's cost by this many times ours, 1 "
-        f"where neither does: {each}; median {median:.2f} (the paper's: 3.7).\n"
+        f"where neither does and ∞ where ours does not: {each}; median {_times(median)} (the paper's: 3.7).\n"
     )
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.2f}" if np.isfinite(factor) else "∞"
 
 
 def _safest(entries: Sequence[Entry], task: str) -> str:
