@@ -49,6 +49,7 @@ from safemil.data.sampling import (
     Dataset,
     Pile,
     Transitions,
+    episode_at,
     episode_sums,
     sample_initial,
     sample_steps,
@@ -247,7 +248,7 @@ def episodes_of(
 
     They all begin in one state, in which nothing is seen, and nothing follows them.
     """
-    episode = jnp.searchsorted(pile.starts, rows, side="right") - 1
+    episode = episode_at(pile, rows)
     gains, harms = (episode_sums(each, pile)[episode] / pile.lengths[episode] for each in (rewards, costs))
     nothing = jnp.zeros_like(batch.observations[:1])
     whole = Transitions(nothing, batch.actions, nothing, jnp.zeros_like(gains), jnp.ones_like(gains))

@@ -179,6 +179,11 @@ def draw_steps(reach: Float[Array, " steps"], count: int, key: Array) -> Int[Arr
     return jnp.minimum(jnp.searchsorted(reach, places, side="right"), len(reach) - 1)
 
 
+def episode_at(pile: Pile, rows: Int[Array, " count"]) -> Int[Array, " count"]:
+    """The number of the episode that each row is of."""
+    return jnp.searchsorted(pile.starts, rows, side="right") - 1
+
+
 class Transitions(NamedTuple):
     """Steps and what followed them."""
 
@@ -191,7 +196,7 @@ class Transitions(NamedTuple):
 
 def transitions_at(pile: Pile, rows: Int[Array, " count"]) -> Transitions:
     """The steps at `rows`; the last one of an episode is followed by its final observation, if it has one."""
-    episode = jnp.searchsorted(pile.starts, rows, side="right") - 1
+    episode = episode_at(pile, rows)
     last = rows == pile.starts[episode] + pile.lengths[episode] - 1
     after = pile.observations[jnp.minimum(rows + 1, len(pile.observations) - 1)]
     ended = last & pile.terminated[episode]
