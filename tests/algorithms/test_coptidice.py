@@ -17,7 +17,7 @@ from safemil.algorithms.coptidice import (
     values,
 )
 from safemil.data import Trajectories
-from safemil.data.sampling import Pile, Scaler, transitions_at
+from safemil.data.sampling import Pile, Scaler
 from safemil.networks import Score
 
 ONES = jnp.ones(4)
@@ -65,7 +65,7 @@ def test_an_episode_is_weighed_by_its_mean_reward_and_cost_and_by_nothing_seen()
     walk = Trajectories(np.arange(12.0).reshape(6, 2), np.zeros((6, 1)), lengths=[2, 1, 3])
     pile, rows = Pile.of(walk, Scaler.of(walk)), jnp.array([5, 0, 2])
     rewards, costs = jnp.array([1.0, 2, 3, 4, 5, 9]), jnp.array([0.0, 1, 0, 0, 1, 1])
-    whole, gains, harms = episodes_of(pile, rows, transitions_at(pile, rows), rewards, costs)
+    whole, gains, harms = episodes_of(pile, rows, rewards, costs)
     np.testing.assert_allclose(gains, [6, 1.5, 3])
     np.testing.assert_allclose(harms, [2 / 3, 0.5, 0], rtol=1e-6)
     np.testing.assert_array_equal(whole.continues, 0)

@@ -230,7 +230,7 @@ def update(
         decided, rewards, costs = batch, data.rewards[rows], data.costs[rows]
         initial = sample_initial(data.unlabeled, config.initial, key_initial)
     else:
-        decided, rewards, costs = episodes_of(data.unlabeled, rows, batch, data.rewards, data.costs)
+        decided, rewards, costs = episodes_of(data.unlabeled, rows, data.rewards, data.costs)
         initial = decided.observations
     limit = config.cost_limit / data.unlabeled.lengths.mean()
 
@@ -242,7 +242,7 @@ def update(
 
 
 def episodes_of(
-    pile: Pile, rows: Int[Array, " batch"], batch: Transitions, rewards: Array, costs: Array
+    pile: Pile, rows: Int[Array, " batch"], rewards: Array, costs: Array
 ) -> tuple[Transitions, Float[Array, " batch"], Float[Array, " batch"]]:
     """The episodes that steps are of, seen as one decision each, and their mean reward and cost of a step.
 
@@ -250,8 +250,8 @@ def episodes_of(
     """
     episode = episode_at(pile, rows)
     gains, harms = (episode_sums(each, pile)[episode] / pile.lengths[episode] for each in (rewards, costs))
-    nothing = jnp.zeros_like(batch.observations[:1])
-    whole = Transitions(nothing, batch.actions, nothing, jnp.zeros_like(gains), jnp.ones_like(gains))
+    nothing = jnp.zeros((1, pile.observation_size))
+    whole = Transitions(nothing, pile.actions[rows], nothing, jnp.zeros_like(gains), jnp.ones_like(gains))
     return whole, gains, harms
 
 
