@@ -79,6 +79,41 @@ def test_families_have_settings_of_their_own_and_studies_lay_theirs_over():
 
 
 @pytest.mark.parametrize(
+    ("parts", "cells"),
+    [
+        ({}, 33),  # 27 and 9, of which the 3 with the default K are in both studies
+        ({"studies": ["bag-size"]}, 9),
+        ({"tasks": ["SafetyPointGoal1-v0"]}, 15),
+        ({"tasks": ["SafetyPointGoal1-v0", "SafetyAntVelocity-v1"], "algorithms": ["bc"]}, 6),
+        ({"studies": ["bag-size"], "algorithms": ["bc"]}, 0),
+    ],
+)
+def test_a_part_of_a_grid_is_chosen_by_names(larger, parts, cells):
+    assert len(read_grid(larger / "grid.toml").cells(**parts)) == cells
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"tasks": ["toy:sped"]}, 'did you mean "toy:speed"'),
+        ({"algorithms": ["safemil"]}, "bc, random"),
+        ({"studies": ["weighting"]}, "performance"),
+    ],
+)
+def test_a_part_that_a_grid_has_not_leaves_nothing_behind(tmp_path, grid_file, parts, message):
+    with pytest.raises(InputError, match=message):
+        run_grid(read_grid(grid_file), grid_file.read_text(), tmp_path / "results", **parts)
+    assert not (tmp_path / "results").exists()
+
+
+def test_names_that_no_cell_has_together_are_refused(tmp_path, larger):
+    grid = larger / "grid.toml"
+    with pytest.raises(InputError, match="name fewer"):
+        run_grid(read_grid(grid), grid.read_text(), tmp_path / "new", studies=["bag-size"], algorithms=["bc"])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"sedes": 3}, 'did you mean "seeds"'),

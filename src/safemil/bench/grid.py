@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,20 @@ class Grid:
     studies: tuple[Study, ...]
     folder: str  # of stores that are made
 
-    def cells(self) -> list[Cell]:
-        """Every cell once; those of a group side by side."""
-        return list({cell.name: cell for study in self.studies for _, cell in study.cells}.values())
+    def cells(
+        self, *, studies: Sequence[str] = (), tasks: Sequence[str] = (), algorithms: Sequence[str] = ()
+    ) -> list[Cell]:
+        """Every cell once, those of a group side by side; only those of what is named, where something is."""
+        every = [(study.name, cell) for study in self.studies for _, cell in study.cells]
+        _check_names("study in the grid", studies, {study.name for study in self.studies})
+        _check_names("task in the grid", tasks, {cell.task for _, cell in every})
+        _check_names("algorithm in the grid", algorithms, {cell.algorithm for _, cell in every})
+
+        def wanted(study: str, cell: Cell) -> bool:
+            choices = (studies, study), (tasks, cell.task), (algorithms, cell.algorithm)
+            return all(not named or value in named for named, value in choices)
+
+        return list({cell.name: cell for study, cell in every if wanted(study, cell)}.values())
 
 
 def read_grid(path: Path) -> Grid:
@@ -167,7 +178,7 @@ def _over(what: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> d
     return {**defaults, **given}
 
 
-def _check_names(what: str, given: Mapping[str, Any], known: set[str]) -> None:
+def _check_names(what: str, given: Iterable[str], known: set[str]) -> None:
     for name in given:
         if name not in known:
             raise unknown(what, name, known)

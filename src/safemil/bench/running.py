@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from safemil.bench.board import Board
@@ -17,14 +18,27 @@ GRID = "grid.toml"
 
 
 def run_grid(
-    grid: Grid, text: str, results: Path, *, engine: str = "local", workers: int | None = None
+    grid: Grid,
+    text: str,
+    results: Path,
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    **parts: Sequence[str],
 ) -> dict[str, str]:
-    """Run every cell that has no result yet; returns why those failed that did."""
+    """Run every cell that has no result yet, or those of some `parts` (see `Grid.cells`).
+
+    Returns why those failed that did.
+    """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    cells = grid.cells(**parts)
+    if not cells:
+        raise InputError(
+            "no cell of the grid is of a study, a task and an algorithm that were named; name fewer of them."
+        )
     with atomic_file(results / GRID) as file:
         file.write_text(text)
-    cells = grid.cells()
     missing = [cell for cell in cells if not _is_done(result_file(results, cell))]
     folder = Path(grid.folder)
     without = _sources_without_data(missing, folder)

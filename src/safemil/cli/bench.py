@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")]
+
 
 def evaluate(
     run: tyro.conf.Positional[Path],
@@ -57,6 +59,9 @@ def bench(
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
     engine: str = "local",
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None,
+    studies: Names = (),
+    tasks: Names = (),
+    algorithms: Names = (),
 ) -> int:
     """Run a grid of tasks, algorithms, settings and seeds; what is done already is not done again.
 
@@ -67,12 +72,24 @@ def bench(
         out: folder of results, one small JSON file per cell
         engine: local, or ray for a Ray cluster
         workers: how many cells to run at once; as many as there are cores if left out
+        studies: only the cells of these studies; of all if left out
+        tasks: only the cells of these tasks
+        algorithms: only the cells of these algorithms
     """
     from safemil.bench.grid import read_grid
     from safemil.bench.running import run_grid
 
     try:
-        failures = run_grid(read_grid(grid), grid.read_text(), out, engine=engine, workers=workers)
+        failures = run_grid(
+            read_grid(grid),
+            grid.read_text(),
+            out,
+            engine=engine,
+            workers=workers,
+            studies=studies,
+            tasks=tasks,
+            algorithms=algorithms,
+        )
     except KeyboardInterrupt:
         print(f"\nstopped; finished cells are in {out}. The same command goes on.", file=sys.stderr)
         return 130
