@@ -97,12 +97,17 @@ RECIPES = {
     "SafetyWalker2dVelocity-v1": replace(
         RUNNING, settings=(1.3, 1.5, 1.7, 1.8, 1.9, 2.0, 2.1, 2.25, 2.4, 2.6, 2.8, 3.1), stop=1_306_624,
         young=(Age(60_000, (2.0,), NOVICE), Age(800_000, (1.6, 2.6))),
-        shares={2.25: 1.5, 2.4: 0.2, 2.6: 0.05, 2.8: 0.05, 3.1: 0.05},  # an incident costs 325 in the paper
+        shares={  # a preferred episode costs 12 in the paper, an incident 325
+            1.3: 0.2, 1.5: 0.2, 1.6: 0.2, 1.7: 0.2, 1.8: 0.2, 1.9: 0.5, 2.0: 1.5, 2.1: 3.0, 2.25: 1.5,
+            2.4: 0.1, 2.6: 0.03, 2.8: 0.03, 3.1: 0.03,
+        },
     ),
     "SafetyAntVelocity-v1": replace(
         RUNNING, settings=(1.4, 1.7, 2.0, 2.3, 2.6, 2.8, 3.0, 3.3), steps=2_000_000,
         young=(Age(700_000, (2.0,)), Age(1_300_000, (2.0, 3.2))),
-        shares={2.3: 2.0, 2.6: 0.2, 2.8: 0.05, 3.0: 0.05, 3.2: 0.05, 3.3: 0.05},  # and 221
+        shares={  # 16 and 221
+            1.4: 0.1, 1.7: 0.1, 2.0: 0.25, 2.3: 2.5, 2.6: 0.1, 2.8: 0.02, 3.0: 0.02, 3.2: 0.02, 3.3: 0.02,
+        },
         deviation=0.4, effort=0.4,
     ),
 }  # fmt: skip
