@@ -171,7 +171,7 @@ def test_a_missing_pile_is_asked_for(unlabeled):
 
 
 def test_a_method_without_a_cost_says_so(unlabeled):
-    run = safemil.train("bc", unlabeled=unlabeled, updates=1, hidden=[8])
+    run = safemil.train("bc", unlabeled=unlabeled, updates=1, hidden_policy=[8])
     with pytest.raises(InputError, match="bc learns no cost"):
         run.cost(unlabeled)
 

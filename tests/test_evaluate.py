@@ -14,7 +14,7 @@ from safemil.data import Trajectories
 from safemil.errors import InputError
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
-TINY = {"updates": 40, "batch": 4, "hidden": [8], "log_every": 10, "progress": False}
+TINY = {"updates": 40, "batch": 4, "hidden_policy": [8], "log_every": 10, "progress": False}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,16 @@ import safemil
 
 KILLS = 20
 COMMAND = [sys.executable, "-m", "safemil", "train", "bc", "--unlabeled", "logs.parquet", "--log-every", "10"]
-SETTINGS = ["--set", "updates=20000", "--set", "hidden=[8]", "--set", "batch=4", "--checkpoint-seconds", "0"]
+SETTINGS = [
+    "--set",
+    "updates=20000",
+    "--set",
+    "hidden_policy=[8]",
+    "--set",
+    "batch=4",
+    "--checkpoint-seconds",
+    "0",
+]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from safemil import loop
 from safemil.algorithms import ALGORITHMS
 from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
+from safemil.errors import InputError
 
 SMALL = {  # settings that make an update cheap, for the algorithms that have them
     "updates": 6,
@@ -19,7 +20,6 @@ SMALL = {  # settings that make an update cheap, for the algorithms that have th
     "pool": 6,
     "policy_batch": 4,
     "length": 3,
-    "hidden": (8,),
     "hidden_cost": (8,),
     "hidden_policy": (8,),
     "hidden_discriminator": (8,),
@@ -117,6 +117,16 @@ def test_extreme_inputs_leave_every_number_finite(name, unlabeled, nonpreferred,
     data = Dataset.of(Scaler.of(unlabeled), extreme(unlabeled), extreme(nonpreferred), annotations)
     state, _ = run(name, data, [7])[6]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("components", [1, 3])
+def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, components):
+    config = dataclasses.replace(small_config(name), components=components)
+    policy = ALGORITHMS[name].init(config, dataset, jax.random.key(0)).policy
+    log_weights, means, _ = policy.mixture(dataset.unlabeled.observations)
+    assert log_weights.shape[-1] == means.shape[-2] == components
+    with pytest.raises(InputError, match="components must be above 0, got 0"):
+        dataclasses.replace(config, components=0)
 
 
 def test_a_module_says_what_it_is_and_where_it_comes_from(name):

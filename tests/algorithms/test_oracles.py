@@ -15,7 +15,7 @@ def initial(algorithm, config):
 
 
 def test_the_preferred_episodes_are_those_of_careful_walkers():
-    state = initial(bc_preferred, bc_preferred.Config(hidden=(4,)))
+    state = initial(bc_preferred, bc_preferred.Config(hidden_policy=(4,)))
     np.testing.assert_array_equal(state.preferred, ~speed().reckless)
 
 
@@ -40,14 +40,14 @@ def test_only_steps_of_preferred_episodes_are_drawn():
 
 
 def test_true_weights_are_those_of_safemil_with_the_truth_for_a_cost():
-    data, config = speed().data, bc_true_cost.Config(hidden=(4,), weighting="transition")
+    data, config = speed().data, bc_true_cost.Config(hidden_policy=(4,), weighting="transition")
     weights = initial(bc_true_cost, config).weights
     np.testing.assert_array_equal(weights.each, 1 - np.asarray(data.costs))
     np.testing.assert_allclose(weights.reach[-1], weights.each.sum(), rtol=1e-5)
 
 
 def test_weights_of_whole_episodes_favour_careful_walkers():
-    data, config = speed().data, bc_true_cost.Config(hidden=(4,), weighting="episode")
+    data, config = speed().data, bc_true_cost.Config(hidden_policy=(4,), weighting="episode")
     state = initial(bc_true_cost, config)
     means = episode_sums(state.weights.each, data.unlabeled) / data.unlabeled.lengths
     np.testing.assert_array_equal(means[~speed().reckless], 1)
@@ -55,7 +55,7 @@ def test_weights_of_whole_episodes_favour_careful_walkers():
 
 
 def test_the_default_scheme_keeps_the_careful_walkers_and_no_other():
-    data, state = speed().data, initial(bc_true_cost, bc_true_cost.Config(hidden=(4,)))
+    data, state = speed().data, initial(bc_true_cost, bc_true_cost.Config(hidden_policy=(4,)))
     np.testing.assert_array_equal(state.weights.each[data.unlabeled.starts], ~speed().reckless)
     np.testing.assert_allclose(state.weights.effective, (~speed().reckless).mean(), atol=0.05)
 

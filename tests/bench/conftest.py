@@ -30,7 +30,7 @@ tasks = ["toy:speed"]
 [families.generated.settings.bc]
 updates = 20
 batch = 4
-hidden = [8]
+hidden_policy = [8]
 
 [studies.performance]
 algorithms = ["bc", "random"]

@@ -78,6 +78,16 @@ def test_families_have_settings_of_their_own_and_studies_lay_theirs_over():
     assert [cell.settings["batch"] for cell in make_grid(content).cells()] == [8, 8, 9, 9]
 
 
+def test_what_is_set_for_all_algorithms_yields_to_what_is_set_for_one():
+    content = small()
+    content["studies"]["one"]["algorithms"] = ["random", "bc", "trex-wbc"]
+    content["families"]["toys"]["settings"] = {"all": {"components": 1, "batch": 5}, "bc": {"batch": 7}}
+    found = {cell.algorithm: cell.settings for cell in make_grid(content).cells()}
+    assert [found[name]["components"] for name in ("bc", "trex-wbc")] == [1, 1]
+    assert [found[name]["batch"] for name in ("bc", "trex-wbc")] == [7, 5]
+    assert found["random"] == {}
+
+
 @pytest.mark.parametrize(
     ("parts", "cells"),
     [
@@ -123,6 +133,7 @@ def test_names_that_no_cell_has_together_are_refused(tmp_path, larger):
         ({"studies": {}}, "needs"),
         ({"studies": {"one": {"tasks": ["toy:disk"]}}}, "toy:speed"),
         ({"studies": {"one": {"algorithms": ["bcc"]}}}, 'did you mean "bc"'),
+        ({"studies": {"one": {"settings": {"safemill": {}}}}}, 'did you mean "safemil"'),
     ],
 )
 def test_a_wrong_name_in_a_grid_is_answered_with_the_near_ones(change, message):

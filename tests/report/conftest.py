@@ -21,7 +21,7 @@ def folder(tmp_path_factory) -> Path:
     safemil.save(folder / "logs", *episodes([HOSTILE, *(f"trip {i}" for i in range(11))], 2, False))
     piles = ["--nonpreferred", str(folder / "incidents"), "--unlabeled", str(folder / "logs")]
     assert main(["train", "safemil", *piles, *SMALL, "--out", str(folder / "run")]) == 0
-    small = ["--set=updates=20", "--set=hidden=[8]", "--set=batch=4"]
+    small = ["--set=updates=20", "--set=hidden_policy=[8]", "--set=batch=4"]
     assert main(["train", "bc", *piles[2:], *small, "--seeds", "2", "--out", str(folder / "bc")]) == 0
     return folder
 

@@ -26,12 +26,17 @@ class Config:
     fade: bool = True  # the policy's rate falls to zero until the last update
     weight_decay: float = 0.01
     clip_norm: float = 10.0
-    hidden: tuple[int, ...] = (256, 256)
+    hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "batch", "lr", "clip_norm")
+        require_positive(self, "updates", "batch", "lr", "clip_norm", "components")
         require_within(self, "weight_decay", 0, 1)
+
+    def policy(self, data: Dataset, key: Array) -> Policy:
+        sizes = data.unlabeled.observation_size, data.unlabeled.action_size
+        return Policy(*sizes, self.hidden_policy, components=self.components, key=key)
 
     @property
     def optimiser(self) -> Optimiser:
@@ -50,7 +55,7 @@ class State(NamedTuple):
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
-    policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
+    policy = config.policy(data, key)
     return State(policy, config.optimiser.init(policy))
 
 

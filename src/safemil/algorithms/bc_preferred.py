@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
-    policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
+    policy = config.policy(data, key)
     chosen = preferred(config, episode_sums(data.costs, data.unlabeled))
     return State(policy, config.optimiser.init(policy), chosen)
 

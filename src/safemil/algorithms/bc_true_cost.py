@@ -56,7 +56,7 @@ class State(NamedTuple):
 
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
-    policy = Policy(data.unlabeled.observation_size, data.unlabeled.action_size, config.hidden, key=key)
+    policy = config.policy(data, key)
     shown = dataclasses.replace(data.unlabeled, observations=data.costs[:, None])
     weights = safemil.pile_weights(config.scheme, true_cost, shown)
     return State(policy, config.optimiser.init(policy), weights)

@@ -84,11 +84,12 @@ class Config:
     clip_norm: float = 10.0
     hidden_critic: tuple[int, ...] = (256, 256)
     hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
         require_positive(self, "updates", "batch", "initial", "alpha", "cost_ub_epsilon", "reward_scale")
-        require_positive(self, "lr_critic", "lr_multiplier", "lr_policy", "clip_norm")
+        require_positive(self, "lr_critic", "lr_multiplier", "lr_policy", "clip_norm", "components")
         require_within(self, "cost_limit", 0, math.inf)
         require_within(self, "gamma", 0, 1)
         require_within(self, "noise", 0, math.inf)
@@ -147,7 +148,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     nu = Score(sizes[0], config.hidden_critic, key=key_nu)
     chi = Score(sizes[0], config.hidden_critic, key=key_chi)
-    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
     critic, multiplier, cloner = config.optimisers
     one = jnp.ones(())
     return State(

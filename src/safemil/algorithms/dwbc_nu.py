@@ -43,11 +43,12 @@ class Config:
     clip_norm: float = 10.0
     hidden_discriminator: tuple[int, ...] = (256, 256)
     hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
         require_positive(self, "updates", "batch", "discriminator_batch", "every")
-        require_positive(self, "lr_discriminator", "lr_policy", "clip_norm")
+        require_positive(self, "lr_discriminator", "lr_policy", "clip_norm", "components")
         require_within(self, "eta", 0, 1)
         require_within(self, "weight_decay", 0, 1)
 
@@ -79,7 +80,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_discriminator, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     discriminator = Score(sum(sizes) + 1, config.hidden_discriminator, key=key_discriminator)
-    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
     optimisers = config.optimisers
     return State(discriminator, policy, optimisers[0].init(discriminator), optimisers[1].init(policy))
 

@@ -62,11 +62,12 @@ class Config:
     hidden_cost: tuple[int, ...] = (256, 256)
     hidden_nu: tuple[int, ...] = (256, 256)
     hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
         require_positive(self, "updates", "cost_updates", "cost_batch", "batch", "alpha", "refresh")
-        require_positive(self, "lr_cost", "lr_nu", "lr_policy", "clip_norm")
+        require_positive(self, "lr_cost", "lr_nu", "lr_policy", "clip_norm", "components")
         require_within(self, "gamma", 0, 1)
         require_within(self, "alpha", 0, 1 - MARGIN)
         require_within(self, "gradient_penalty", 0, math.inf)
@@ -108,7 +109,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = Score(sum(sizes), config.hidden_cost, key=key_cost)
     nu = Score(sizes[0], config.hidden_nu, key=key_nu)
-    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
     optimisers = config.optimisers
     return State(
         cost, nu, policy, optimisers[0].init(cost), optimisers[1].init(nu), optimisers[2].init(policy),

@@ -87,13 +87,16 @@ class Config:
     clip_norm: float = 10.0
     hidden_cost: tuple[int, ...] = (50, 256, 256)
     hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
         require_positive(
             self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
-        require_positive(self, "beta", "refresh", "average", "lr_cost", "lr_policy", "clip_norm")
+        require_positive(
+            self, "beta", "refresh", "average", "lr_cost", "lr_policy", "clip_norm", "components"
+        )
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
         require_within(self, "flood", 0, math.inf)
@@ -156,7 +159,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_cost, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
-    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))

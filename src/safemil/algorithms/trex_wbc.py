@@ -38,11 +38,12 @@ class Config:
     clip_norm: float = 10.0
     hidden_reward: tuple[int, ...] = (256, 256)
     hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
     loss: Loss = "nll"
 
     def __post_init__(self) -> None:
         require_positive(self, "updates", "reward_updates", "length", "pairs", "batch")
-        require_positive(self, "lr_reward", "lr_policy", "clip_norm")
+        require_positive(self, "lr_reward", "lr_policy", "clip_norm", "components")
         require_within(self, "weight_decay", 0, 1)
 
     @property
@@ -77,7 +78,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_reward, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     reward = Score(sum(sizes), config.hidden_reward, key=key_reward)
-    policy = Policy(*sizes, config.hidden_policy, key=key_policy)
+    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
     optimisers = config.optimisers
     return State(reward, policy, optimisers[0].init(reward), optimisers[1].init(policy))
 

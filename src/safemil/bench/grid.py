@@ -15,6 +15,7 @@ from typing import Any
 
 from safemil.errors import InputError, unknown
 
+ALL = "all"  # in place of an algorithm's name: the settings of each of them
 RANDOM = "random"  # the policy that a normalised return of 0 is measured by; it is not trained
 TOP = {"title", "seeds", "preset", "reference", "evaluation", "data", "families", "studies"}
 STUDY = {"title", "tasks", "algorithms", "seeds", "vary", "settings"}
@@ -140,11 +141,20 @@ def _study(
     cells = []
     for task, algorithm in itertools.product(tasks, study.get("algorithms", ["safemil"])):
         family = next(each for each in families.values() if task in each["tasks"])
-        own = family.get("settings", {}).get(algorithm, {}) | study.get("settings", {}).get(algorithm, {})
+        own = _settings(family, algorithm) | _settings(study, algorithm)
         for change, seed in itertools.product(_product(vary), seeds):
             cell = _cell(task, algorithm, content.get("preset", "fast"), own | change, seed, evaluation, data)
             cells.append((change, cell))
     return Study(name, study.get("title", name), tuple(vary), tuple(cells))
+
+
+def _settings(part: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """What a family or a study says of an algorithm, over what it says of all."""
+    from safemil.algorithms import ALGORITHMS
+
+    given = part.get("settings", {})
+    _check_names("algorithm to set", given, {ALL, *ALGORITHMS})
+    return {**given.get(ALL, {}), **given.get(algorithm, {})}
 
 
 def _cell(
