@@ -10,37 +10,27 @@ from typing import NamedTuple
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, clone
+from safemil.algorithms.cloning import Cloning, Optimiser, clone
 from safemil.data.sampling import Dataset, sample_steps
 from safemil.networks import Policy
-from safemil.settings import require_positive, require_within
+from safemil.settings import require_positive
 
 NEEDS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 10_000
     batch: int = 256  # steps per update
     lr: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
-        require_positive(self, "updates", "batch", "lr", "clip_norm", "components")
-        require_within(self, "weight_decay", 0, 1)
-
-    def policy(self, data: Dataset, key: Array) -> Policy:
-        sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-        return Policy(*sizes, self.hidden_policy, components=self.components, key=key)
+        super().__post_init__()
+        require_positive(self, "updates", "batch", "lr")
 
     @property
-    def optimiser(self) -> Optimiser:
-        return Optimiser(self.lr, self.weight_decay, self.clip_norm, self.updates if self.fade else None)
+    def adamw(self) -> Optimiser:
+        return self.cloner(self.lr, self.updates)
 
 
 PRESETS = {
@@ -56,14 +46,14 @@ class State(NamedTuple):
 
 def init(config: Config, data: Dataset, key: Array) -> State:
     policy = config.policy(data, key)
-    return State(policy, config.optimiser.init(policy))
+    return State(policy, config.adamw.init(policy))
 
 
 def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps(data.unlabeled, config.batch, key)
-    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
     return State(policy, opt), {"loss/policy": value}
 
 

@@ -49,7 +49,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
     policy = config.policy(data, key)
     chosen = preferred(config, episode_sums(data.costs, data.unlabeled))
-    return State(policy, config.optimiser.init(policy), chosen)
+    return State(policy, config.adamw.init(policy), chosen)
 
 
 def preferred(config: Config, episode_costs: Float[Array, " episodes"]) -> Bool[Array, " episodes"]:
@@ -62,7 +62,7 @@ def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps_of(data.unlabeled, state.preferred, config.batch, key)
-    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
     return state._replace(policy=policy, opt=opt), {"loss/policy": value}
 
 

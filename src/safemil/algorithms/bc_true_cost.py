@@ -59,7 +59,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     policy = config.policy(data, key)
     shown = dataclasses.replace(data.unlabeled, observations=data.costs[:, None])
     weights = safemil.pile_weights(config.scheme, true_cost, shown)
-    return State(policy, config.optimiser.init(policy), weights)
+    return State(policy, config.adamw.init(policy), weights)
 
 
 def true_cost(observations: Float[Array, "*batch 1"], actions: Float[Array, "*batch A"]) -> Array:
@@ -71,7 +71,7 @@ def update(
     config: Config, state: State, data: Dataset, step: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = draw_steps(state.weights.reach, config.batch, key)
-    policy, opt, value = clone(config.optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
     metrics = {"loss/policy": value, "weights/effective": state.weights.effective}
     return state._replace(policy=policy, opt=opt), metrics
 

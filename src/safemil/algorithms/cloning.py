@@ -1,6 +1,7 @@
-"""What the methods share: the behaviour-cloning loss L_π and the optimiser of Appendix E."""
+"""What the methods share: the policy's settings, the loss L_π of cloning and the optimiser of Appendix E."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 import jax
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from safemil.data.sampling import Pile
+from safemil.data.sampling import Dataset, Pile
 from safemil.networks import Policy
+from safemil.settings import require_positive, require_within
 
 Loss = Literal["nll", "mse"]
 N = TypeVar("N")
@@ -42,6 +44,34 @@ class Optimiser(NamedTuple):
         """A step down `loss`, and its value before the step."""
         value, grads = jax.value_and_grad(loss)(net)
         return *self.step(net, grads, state), value
+
+
+@dataclass(frozen=True)
+class Cloning:
+    """The settings that a policy is cloned with, whatever it is told to clone."""
+
+    fade: bool = True  # the policy's rate falls to zero until the last update
+    weight_decay: float = 0.01
+    clip_norm: float = 10.0
+    hidden_policy: tuple[int, ...] = (256, 256)
+    components: int = 2  # Gaussians in the mixture that the policy is
+    loss: Loss = "nll"
+
+    def __post_init__(self) -> None:
+        require_positive(self, "clip_norm", "components")
+        require_within(self, "weight_decay", 0, 1)
+
+    def policy(self, data: Dataset, key: Array) -> Policy:
+        sizes = data.unlabeled.observation_size, data.unlabeled.action_size
+        return Policy(*sizes, self.hidden_policy, components=self.components, key=key)
+
+    def cloner(self, lr: float, updates: int) -> Optimiser:
+        """The policy's optimiser, for so many updates."""
+        return self.optimiser(lr)._replace(fade=updates if self.fade else None)
+
+    def optimiser(self, lr: float) -> Optimiser:
+        """That of a network beside it, whose rate stays."""
+        return Optimiser(lr, self.weight_decay, self.clip_norm)
 
 
 def bc_losses(

@@ -45,7 +45,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss, weighted_mean
+from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss, weighted_mean
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -65,7 +65,7 @@ LOWEST = -1e30  # a logarithm of nothing that stays finite
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 10_000
     batch: int = 256  # steps per update
     decisions: Decisions = "episodes"
@@ -79,21 +79,15 @@ class Config:
     lr_critic: float = 1e-2
     lr_multiplier: float = 1e-2
     lr_policy: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
     hidden_critic: tuple[int, ...] = (256, 256)
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self, "updates", "batch", "initial", "alpha", "cost_ub_epsilon", "reward_scale")
-        require_positive(self, "lr_critic", "lr_multiplier", "lr_policy", "clip_norm", "components")
+        require_positive(self, "lr_critic", "lr_multiplier", "lr_policy")
         require_within(self, "cost_limit", 0, math.inf)
         require_within(self, "gamma", 0, 1)
         require_within(self, "noise", 0, math.inf)
-        require_within(self, "weight_decay", 0, 1)
 
     @property
     def discount(self) -> float:
@@ -103,13 +97,8 @@ class Config:
     @property
     def optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         """Those of ν and χ, of λ and τ, and of the policy."""
-        rest = (self.weight_decay, self.clip_norm)
-        multiplier = Optimiser(self.lr_multiplier, 0.0, self.clip_norm)
-        return (
-            Optimiser(self.lr_critic, *rest),
-            multiplier,
-            Optimiser(self.lr_policy, *rest, self.updates if self.fade else None),
-        )
+        multiplier = self.optimiser(self.lr_multiplier)._replace(weight_decay=0.0)
+        return self.optimiser(self.lr_critic), multiplier, self.cloner(self.lr_policy, self.updates)
 
 
 PRESETS = {
@@ -148,7 +137,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     nu = Score(sizes[0], config.hidden_critic, key=key_nu)
     chi = Score(sizes[0], config.hidden_critic, key=key_chi)
-    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
+    policy = config.policy(data, key_policy)
     critic, multiplier, cloner = config.optimisers
     one = jnp.ones(())
     return State(

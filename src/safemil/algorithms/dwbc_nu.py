@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
 from safemil.data.sampling import Dataset, Pile, sample_steps
 from safemil.networks import Policy, Score
 from safemil.settings import require_positive, require_within
@@ -29,7 +29,7 @@ LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 10_000
     batch: int = 256  # steps per policy update
     discriminator_batch: int = 128  # steps of each pile per update of the discriminator
@@ -38,27 +38,18 @@ class Config:
     nonnegative: bool = True
     lr_discriminator: float = 1e-3
     lr_policy: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
     hidden_discriminator: tuple[int, ...] = (256, 256)
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self, "updates", "batch", "discriminator_batch", "every")
-        require_positive(self, "lr_discriminator", "lr_policy", "clip_norm", "components")
+        require_positive(self, "lr_discriminator", "lr_policy")
         require_within(self, "eta", 0, 1)
-        require_within(self, "weight_decay", 0, 1)
 
     @property
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the discriminator and of the policy."""
-        rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_discriminator, *rest), Optimiser(
-            self.lr_policy, *rest, self.updates if self.fade else None
-        )
+        return self.optimiser(self.lr_discriminator), self.cloner(self.lr_policy, self.updates)
 
 
 PRESETS = {
@@ -80,7 +71,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_discriminator, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     discriminator = Score(sum(sizes) + 1, config.hidden_discriminator, key=key_discriminator)
-    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
+    policy = config.policy(data, key_policy)
     optimisers = config.optimisers
     return State(discriminator, policy, optimisers[0].init(discriminator), optimisers[1].init(policy))
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -44,7 +44,7 @@ ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of it
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 10_000
     cost_updates: int | None = 2_000  # the discriminator learns during the first of them; none: during all
     cost_batch: int = 128  # steps of each pile per update of the discriminator
@@ -56,30 +56,22 @@ class Config:
     lr_cost: float = 1e-3
     lr_nu: float = 3e-4
     lr_policy: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
     hidden_cost: tuple[int, ...] = (256, 256)
     hidden_nu: tuple[int, ...] = (256, 256)
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self, "updates", "cost_updates", "cost_batch", "batch", "alpha", "refresh")
-        require_positive(self, "lr_cost", "lr_nu", "lr_policy", "clip_norm", "components")
+        require_positive(self, "lr_cost", "lr_nu", "lr_policy")
         require_within(self, "gamma", 0, 1)
         require_within(self, "alpha", 0, 1 - MARGIN)
         require_within(self, "gradient_penalty", 0, math.inf)
-        require_within(self, "weight_decay", 0, 1)
 
     @property
     def optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
         """Those of the discriminator, of ν and of the policy."""
-        rest = (self.weight_decay, self.clip_norm)
-        cost, nu = Optimiser(self.lr_cost, *rest), Optimiser(self.lr_nu, *rest)
-        policy = Optimiser(self.lr_policy, *rest, self.updates if self.fade else None)
-        return cost, nu, policy
+        policy = self.cloner(self.lr_policy, self.updates)
+        return self.optimiser(self.lr_cost), self.optimiser(self.lr_nu), policy
 
     @property
     def last_cost_update(self) -> int:
@@ -109,7 +101,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = Score(sum(sizes), config.hidden_cost, key=key_cost)
     nu = Score(sizes[0], config.hidden_nu, key=key_nu)
-    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
+    policy = config.policy(data, key_policy)
     optimisers = config.optimisers
     return State(
         cost, nu, policy, optimisers[0].init(cost), optimisers[1].init(nu), optimisers[2].init(policy),

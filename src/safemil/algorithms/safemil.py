@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from safemil.algorithms.cloning import TINY, Loss, Optimiser, bc_losses, clone, weighted_mean
+from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -61,7 +61,7 @@ Draw = Literal["steps", "segments"]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 12_000
     cost_updates: int | None = 2000  # the cost learns first, then the policy; none: both in every update
     bag_size: int = 128  # K
@@ -82,33 +82,22 @@ class Config:
     average: int | None = 3  # η: ĉ is about the mean of the last ηth of the cost's updates; none: of the last
     lr_cost: float = 1e-3
     lr_policy: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
     hidden_cost: tuple[int, ...] = (50, 256, 256)
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(
             self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
-        require_positive(
-            self, "beta", "refresh", "average", "lr_cost", "lr_policy", "clip_norm", "components"
-        )
+        require_positive(self, "beta", "refresh", "average", "lr_cost", "lr_policy")
         require_within(self, "gamma", 0, 1)
         require_within(self, "keep", 0, 1)
         require_within(self, "flood", 0, math.inf)
-        require_within(self, "weight_decay", 0, 1)
 
     @property
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the cost and of the policy."""
-        rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_cost, *rest), Optimiser(
-            self.lr_policy, *rest, self._policy_updates if self.fade else None
-        )
+        return self.optimiser(self.lr_cost), self.cloner(self.lr_policy, self._policy_updates)
 
     @property
     def _policy_updates(self) -> int:
@@ -159,7 +148,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_cost, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
-    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
+    policy = config.policy(data, key_policy)
     cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))

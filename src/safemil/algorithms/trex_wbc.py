@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Loss, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
 from safemil.networks import Policy, Score
-from safemil.settings import require_positive, require_within
+from safemil.settings import require_positive
 
 NEEDS = frozenset({"nonpreferred"})
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Cloning):
     updates: int = 10_000
     reward_updates: int | None = 2_000  # the reward learns during the first of them; none: during all
     length: Length = 5  # steps of a segment, or "full" for whole episodes
@@ -33,26 +33,17 @@ class Config:
     batch: int = 256  # steps per policy update
     lr_reward: float = 1e-3
     lr_policy: float = 1e-3
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
     hidden_reward: tuple[int, ...] = (256, 256)
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self, "updates", "reward_updates", "length", "pairs", "batch")
-        require_positive(self, "lr_reward", "lr_policy", "clip_norm", "components")
-        require_within(self, "weight_decay", 0, 1)
+        require_positive(self, "lr_reward", "lr_policy")
 
     @property
     def optimisers(self) -> tuple[Optimiser, Optimiser]:
         """Those of the reward and of the policy."""
-        rest = (self.weight_decay, self.clip_norm)
-        return Optimiser(self.lr_reward, *rest), Optimiser(
-            self.lr_policy, *rest, self.updates if self.fade else None
-        )
+        return self.optimiser(self.lr_reward), self.cloner(self.lr_policy, self.updates)
 
     @property
     def last_reward_update(self) -> int:
@@ -78,7 +69,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     key_reward, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     reward = Score(sum(sizes), config.hidden_reward, key=key_reward)
-    policy = Policy(*sizes, config.hidden_policy, components=config.components, key=key_policy)
+    policy = config.policy(data, key_policy)
     optimisers = config.optimisers
     return State(reward, policy, optimisers[0].init(reward), optimisers[1].init(policy))
 

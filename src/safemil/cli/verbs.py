@@ -155,6 +155,7 @@ def algorithms(name: tyro.conf.Positional[str | None] = None) -> None:
     from rich.table import Table
 
     from safemil.algorithms import ALGORITHMS, find
+    from safemil.algorithms.cloning import Cloning
 
     if name is None:
         table = Table("name", "what it does", "learns from", box=None)
@@ -164,11 +165,11 @@ def algorithms(name: tyro.conf.Positional[str | None] = None) -> None:
     else:
         presets = find(name).PRESETS
         table = Table("setting", *presets, box=None)
-        for field in dataclasses.fields(presets["fast"]):
-            values = (getattr(preset, field.name) for preset in presets.values())
-            table.add_row(
-                field.name, *(str(value).lower() if value is None else str(value) for value in values)
-            )
+        shared = [field.name for field in dataclasses.fields(Cloning)]
+        names = [field.name for field in dataclasses.fields(presets["fast"]) if field.name not in shared]
+        for each in names + shared:  # what is the method's own comes first
+            values = (getattr(preset, each) for preset in presets.values())
+            table.add_row(each, *(str(value).lower() if value is None else str(value) for value in values))
     _console().print(table)
 
 
