@@ -1,13 +1,15 @@
 """Tables and figures from a results folder."""
 
 import doctest
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from safemil.bench import tables
-from safemil.bench.page import sentence
+from safemil.bench.page import sentence, write_page
 from safemil.bench.results import Entry, Results, headline
 from safemil.cli import main
 from safemil.errors import InputError
@@ -32,6 +34,41 @@ def test_the_reference_returns_one_and_costs_nothing_above_itself(larger):
         np.testing.assert_allclose([each.value for each in reference.measures[:2]], [1, 0], atol=1e-12)
         np.testing.assert_allclose(random.measures[0].value, 0, atol=1e-12)
         np.testing.assert_allclose([each.value for each in ours.measures[:2]], [0.9, -20], rtol=0.15)
+
+
+def with_episodes(larger, tmp_path, returns, costs):
+    """The folder with other episodes of SafeMIL's on Goal1."""
+    folder = tmp_path / "results"
+    shutil.copytree(larger, folder)
+    for path in (folder / "cells").glob("*.json"):
+        result = json.loads(path.read_text())
+        if (result["cell"]["algorithm"], result["cell"]["task"]) == ("safemil", "SafetyPointGoal1-v0"):
+            path.write_text(json.dumps(result | {"returns": returns, "costs": costs}))
+    return folder
+
+
+def test_episodes_lost_are_counted_and_left_out_of_the_cost(larger, tmp_path):
+    returns, costs = [-500.0, 90.0, 90.0, -500.0], [0.0, 10.0, 20.0, 0.0]
+    folder = with_episodes(larger, tmp_path, returns, costs)
+    results = Results(folder)
+    found = results.lost(results.grid.studies[0])
+    assert list(found) == ["SafetyPointGoal1-v0"]
+    assert found["SafetyPointGoal1-v0"]["safemil"] == (0.5, 15.0)
+    assert found["SafetyPointGoal1-v0"]["bc"][0] == 0
+    out = tmp_path / "page" / "results.md"
+    write_page(folder, out)
+    row = next(line for line in out.read_text().partition("### Lost")[2].splitlines() if "Goal1" in line)
+    assert "| 50% / 15.0 |" in row
+
+
+def test_a_method_that_loses_every_episode_has_no_cost_of_others(larger, tmp_path):
+    results = Results(with_episodes(larger, tmp_path, [-500.0] * 4, [0.0] * 4))
+    rows = tables.lost(results.lost(results.grid.studies[0]))
+    assert "100%" in rows[1]
+
+
+def test_no_lost_episodes_are_no_table(page):
+    assert "Lost episodes" not in page.read_text()
 
 
 def priced(**costs):

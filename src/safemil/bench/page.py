@@ -20,6 +20,10 @@ worst fifth of each seed's episodes. Values are means ± half of the 95% interva
 over seeds and episodes. Bold: the safest of the methods that see no costs.
 """
 MEASURED = "Mean return / mean cost of an episode, not normalised.\n"
+LOST = """\
+A policy that runs away from the task may pay little. Share of the episodes that return less than the random
+policy does on average / mean cost of the others, on the tasks where a method loses 1% or more.
+"""
 
 
 def introduction(results: Results) -> str:
@@ -70,7 +74,9 @@ def _compared(study: Study, entries: list[Entry], beside: Path, results: Results
         if any(len(entry.curves[0]) for entry in own):
             parts.append(_picture(figures.curves, beside, f"{name}-curves", own, "Learning curves"))
     parts += ["### Over all tasks\n", markdown(overall(entries))]
-    return [*parts, "### As measured\n", MEASURED, markdown(tables.measured(results.means(study)))]
+    parts += ["### As measured\n", MEASURED, markdown(tables.measured(results.means(study)))]
+    lost = results.lost(study)
+    return [*parts, "### Lost episodes\n", LOST, markdown(tables.lost(lost))] if lost else parts
 
 
 def _varied(study: Study, entries: list[Entry], beside: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from safemil.stats import Interval
 Doubles = npt.NDArray[np.float64]
 MEASURES = ("Return", "Cost", "CVaR 20% cost")
 OURS = "safemil"
+RARELY = 0.01  # episodes lost that are not worth a row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,15 +72,38 @@ class Results:
 
     def means(self, study: Study) -> dict[str, dict[str, tuple[float, float]]]:
         """Mean return and cost as measured, by task and algorithm, over the seeds that are there."""
-        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        return {
+            task: {name: (float(gained.mean()), float(paid.mean())) for name, (gained, paid) in found.items()}
+            for task, found in self._measured(study).items()
+        }
+
+    def lost(self, study: Study) -> dict[str, dict[str, tuple[float, float]]]:
+        """By task and algorithm, the share of episodes lost, and the mean cost of the others.
+
+        Lost is one that returns less than the random policy does on average. Only of the tasks where a method
+        loses one in a hundred or more.
+        """
+        shares = {}
+        for task, found in self._measured(study).items():
+            bound = found.pop(RANDOM)[0].mean() if RANDOM in found else -np.inf
+            rated = {name: (gained < bound, paid) for name, (gained, paid) in found.items()}
+            if any(away.mean() >= RARELY for away, _ in rated.values()):
+                shares[task] = {
+                    name: (float(away.mean()), float(paid[~away].mean()) if not away.all() else math.nan)
+                    for name, (away, paid) in rated.items()
+                }
+        return shares
+
+    def _measured(self, study: Study) -> dict[str, dict[str, tuple[Doubles, Doubles]]]:
+        """Returns and costs (seeds, episodes) by task and algorithm."""
+        groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
         for _, cell in study.cells:
             if cell.name in self.found:
-                groups.setdefault((cell.task, cell.algorithm), []).append(self.found[cell.name])
-        means: dict[str, dict[str, tuple[float, float]]] = {}
-        for (task, algorithm), found in groups.items():
-            both = float(_stack(found, "returns").mean()), float(_stack(found, "costs").mean())
-            means.setdefault(task, {})[algorithm] = both
-        return means
+                groups.setdefault(cell.task, {}).setdefault(cell.algorithm, []).append(self.found[cell.name])
+        return {
+            task: {name: (_stack(each, "returns"), _stack(each, "costs")) for name, each in found.items()}
+            for task, found in groups.items()
+        }
 
     def scale(self, task: str) -> tuple[Doubles, Doubles, Doubles] | None:
         """Returns of the random policy, then returns and costs of the reference policy."""

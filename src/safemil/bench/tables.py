@@ -1,6 +1,7 @@
 """Tables as Markdown, CSV and LaTeX: mean ± half of the 95% interval, the safest in bold."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -71,6 +72,23 @@ def measured(means: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Row
             row.append(f"**{cell}**" if best else cell)
         rows.append(row)
     return rows
+
+
+def lost(shares: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Row]:
+    """A row per task: episodes lost, and the mean cost of the others if there are any, of each algorithm.
+
+    >>> lost({"toy:speed": {"safemil": (0.02, 1.25), "bc": (1.0, math.nan)}})
+    [['task', 'SafeMIL', 'BC-Unlabeled'], ['toy:speed', '2% / 1.25', '100%']]
+    """
+    algorithms = list(dict.fromkeys(name for found in shares.values() for name in found))
+    rows = [["task", *map(name_of, algorithms)]]
+    for task, found in shares.items():
+        rows.append([short(task), *(_lost(*found[name]) if name in found else "" for name in algorithms)])
+    return rows
+
+
+def _lost(share: float, cost: float) -> str:
+    return f"{share:.0%}" if math.isnan(cost) else f"{share:.0%} / {_figures(cost)}"
 
 
 def _figures(value: float) -> str:
