@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from safemil.bench.results import MEASURES, Entry, is_rival, rivals
 
 Row = list[str]
+ByTask = Mapping[str, Mapping[str, tuple[float, float]]]  # two numbers by task and algorithm
 NAMES = {
     "safemil": "SafeMIL",
     "bc": "BC-Unlabeled",
@@ -55,35 +56,36 @@ def performance(entries: Sequence[Entry], tasks: Sequence[str], bold: Mapping[st
     return rows
 
 
-def measured(means: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Row]:
+def measured(means: ByTask) -> list[Row]:
     """A row per task: return / cost of each algorithm, the least cost of those that see none in bold.
 
     >>> measured({"toy:speed": {"safemil": (5.0, 1.25), "bc": (6.0, 3.0), "bc-preferred": (5.0, 0.5)}})[1]
     ['toy:speed', '**5.00 / 1.25**', '6.00 / 3.00', '5.00 / 0.50']
     """
-    algorithms = list(dict.fromkeys(name for found in means.values() for name in found))
-    rows = [["task", *map(name_of, algorithms)]]
-    for task, found in means.items():
-        rated = [cost for name, (_, cost) in found.items() if is_rival(name)]
-        row = [short(task)]
-        for name in algorithms:
-            cell = " / ".join(_figures(each) for each in found[name]) if name in found else ""
-            best = name in found and is_rival(name) and found[name][1] == min(rated)
-            row.append(f"**{cell}**" if best else cell)
-        rows.append(row)
-    return rows
+
+    def cell(found: Mapping[str, tuple[float, float]], name: str) -> str:
+        text = " / ".join(_figures(each) for each in found[name])
+        least = min((cost for other, (_, cost) in found.items() if is_rival(other)), default=None)
+        return f"**{text}**" if is_rival(name) and found[name][1] == least else text
+
+    return _by_task(means, cell)
 
 
-def lost(shares: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Row]:
+def lost(shares: ByTask) -> list[Row]:
     """A row per task: episodes lost, and the mean cost of the others if there are any, of each algorithm.
 
     >>> lost({"toy:speed": {"safemil": (0.02, 1.25), "bc": (1.0, math.nan)}})
     [['task', 'SafeMIL', 'BC-Unlabeled'], ['toy:speed', '2% / 1.25', '100%']]
     """
-    algorithms = list(dict.fromkeys(name for found in shares.values() for name in found))
+    return _by_task(shares, lambda found, name: _lost(*found[name]))
+
+
+def _by_task(values: ByTask, cell: Callable[[Mapping[str, tuple[float, float]], str], str]) -> list[Row]:
+    """A row per task and a column per algorithm; `cell` is given a task's values and an algorithm's name."""
+    algorithms = list(dict.fromkeys(name for found in values.values() for name in found))
     rows = [["task", *map(name_of, algorithms)]]
-    for task, found in shares.items():
-        rows.append([short(task), *(_lost(*found[name]) if name in found else "" for name in algorithms)])
+    for task, found in values.items():
+        rows.append([short(task), *(cell(found, name) if name in found else "" for name in algorithms)])
     return rows
 
 
