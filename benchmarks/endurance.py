@@ -16,8 +16,8 @@ import tyro
 
 from safemil import loop
 from safemil.algorithms import ALGORITHMS, find
+from safemil.bench.datasets import piles, prepare
 from safemil.bench.grid import DATA
-from safemil.bench.sources import piles, prepare
 from safemil.data.sampling import Dataset, Scaler
 from safemil.files import atomic_file
 from safemil.progress import bar

@@ -31,8 +31,8 @@ from safetensors.numpy import load_file, save_file
 from safemil import evaluate, loop
 from safemil.algorithms import coptidice, find
 from safemil.api import Run
+from safemil.bench.datasets import piles, prepare
 from safemil.bench.grid import DATA
-from safemil.bench.sources import piles, prepare
 from safemil.data.sampling import Dataset, Scaler, transitions_at
 from safemil.data.trajectories import recorded_actions
 from safemil.files import atomic_file

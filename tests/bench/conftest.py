@@ -9,7 +9,7 @@ import pytest
 
 from safemil.bench.cell import write_result
 from safemil.bench.grid import read_grid
-from safemil.bench.running import run_grid
+from safemil.bench.runner import run_grid
 
 GRID = """
 title = "Toy"

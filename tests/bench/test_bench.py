@@ -14,15 +14,15 @@ import pytest
 from finished import contents
 
 from safemil import toy
-from safemil.bench import local, sources
-from safemil.bench.board import Board
+from safemil.bench import datasets, local
 from safemil.bench.cell import CELLS, run_cell
 from safemil.bench.grid import Cell, make_grid, read_grid
-from safemil.bench.running import run_grid
+from safemil.bench.live_status import Board
+from safemil.bench.runner import run_grid
 from safemil.data import save
 from safemil.errors import InputError
 
-PAPER = Path(__file__).parents[2] / "benchmarks" / "paper.toml"
+PAPER = Path(__file__).parents[2] / "grids" / "paper.toml"
 DRAWN = {
     "nonpreferred": 1,
     "unlabeled": 4,
@@ -161,17 +161,17 @@ def test_piles_are_drawn_from_any_annotated_file(tmp_path):
     reckless = np.arange(60) % 2 == 0
     episodes, truth = toy.make_episodes("disc", reckless, np.random.default_rng(0))
     save(tmp_path / "store", episodes, truth)
-    piles = sources.piles(str(tmp_path / "store"), tmp_path, DRAWN)
+    piles = datasets.piles(str(tmp_path / "store"), tmp_path, DRAWN)
     assert (piles.nonpreferred.episodes, piles.unlabeled.episodes) == (1, 4)
     assert len(piles.annotations) == piles.unlabeled.steps
 
 
 def test_data_that_are_nowhere_are_asked_for(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="no data at"):
-        sources.piles(str(tmp_path / "gone"), tmp_path, DRAWN)
-    monkeypatch.setattr(sources, "MAKER", "safemil.no_such_module")
+        datasets.piles(str(tmp_path / "gone"), tmp_path, DRAWN)
+    monkeypatch.setattr(datasets, "MAKER", "safemil.no_such_module")
     with pytest.raises(InputError, match="put a store"):
-        sources.prepare("SafetyPointGoal1-v0", tmp_path)
+        datasets.prepare("SafetyPointGoal1-v0", tmp_path)
 
 
 def test_a_task_without_data_does_not_stop_the_others(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from safemil.data import Trajectories, describe
-from safemil.report import explorer, hindsight, segments, svg
+from safemil.report import cost_quality, episode_table, extreme_segments, svg
 from safemil.report.maps import CELLS, heat
 
 
@@ -12,21 +12,21 @@ def test_auc_is_the_share_of_pairs_ranked_rightly():
     rng = np.random.default_rng(0)
     risk, costly = rng.integers(0, 6, 60) / 6, rng.random(60) < 0.3
     pairs = [(a > b) + 0.5 * (a == b) for a in risk[costly] for b in risk[~costly]]
-    np.testing.assert_allclose(hindsight.auc(risk, costly), np.mean(pairs))
+    np.testing.assert_allclose(cost_quality.auc(risk, costly), np.mean(pairs))
 
 
 def test_there_is_no_auc_if_nothing_costs():
-    assert hindsight.auc([0.1, 0.2], [False, False]) is None
+    assert cost_quality.auc([0.1, 0.2], [False, False]) is None
 
 
 def test_rank_correlation_knows_order_only():
-    assert hindsight.rank_correlation([1, 2, 3, 4], [1, 10, 100, 1000]) == 1
-    assert hindsight.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == -1
-    assert hindsight.rank_correlation([1, 2], [5, 5]) is None
+    assert cost_quality.rank_correlation([1, 2, 3, 4], [1, 10, 100, 1000]) == 1
+    assert cost_quality.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == -1
+    assert cost_quality.rank_correlation([1, 2], [5, 5]) is None
 
 
 def test_calibration_counts_every_step_once_even_at_the_ends():
-    bins = hindsight.calibration([0.0, 0.5, 1.0], [False, True, True])
+    bins = cost_quality.calibration([0.0, 0.5, 1.0], [False, True, True])
     assert sum(each.steps for each in bins) == 3
     assert bins[-1].costly == 1
 
@@ -36,7 +36,7 @@ def test_the_riskiest_segment_is_where_the_cost_is_highest_and_says_what_is_unus
     observations[14:17, 1] = 5
     held = Trajectories(observations, np.zeros((20, 1)), [10, 10], ids=["calm", "wild"])
     risk = np.where(observations[:, 1] > 0, 0.9, 0.1).astype(np.float32)
-    riskiest, safest = segments.extreme(held, held.by_episode(risk), describe(held).columns, 3)
+    riskiest, safest = extreme_segments.extreme(held, held.by_episode(risk), describe(held).columns, 3)
     assert (riskiest[0].episode, riskiest[0].first, riskiest[0].steps) == (1, 4, 3)
     assert riskiest[0].risk == pytest.approx(0.9)
     assert [each.column for each in riskiest[0].unusual] == ["observation 1"]  # the others never change
@@ -45,16 +45,17 @@ def test_the_riskiest_segment_is_where_the_cost_is_highest_and_says_what_is_unus
 
 def test_an_episode_shorter_than_a_segment_is_one():
     held = Trajectories(np.zeros((2, 1)), np.zeros((2, 1)), [2])
-    riskiest, _ = segments.extreme(held, [np.array([0.2, 0.4], np.float32)], describe(held).columns, 10)
+    risk = [np.array([0.2, 0.4], np.float32)]
+    riskiest, _ = extreme_segments.extreme(held, risk, describe(held).columns, 10)
     assert (riskiest[0].first, riskiest[0].steps) == (0, 2)
     assert riskiest[0].risk == pytest.approx(0.3)
 
 
 def test_a_large_pile_is_shown_from_both_ends():
-    number = explorer.RISKIEST + explorer.SAFEST + 7
+    number = episode_table.RISKIEST + episode_table.SAFEST + 7
     held = Trajectories(np.zeros((number, 1)), np.zeros((number, 1)), [1] * number)
     risk = [np.array([i / number], np.float32) for i in range(number)]
-    listed, left_out = explorer.rows(held, risk, None)
+    listed, left_out = episode_table.rows(held, risk, None)
     assert left_out == 7
     assert (listed[0].name, listed[-1].name) == (str(number - 1), "0")
     assert (listed[0].rank, listed[-1].rank) == (1, number)
@@ -64,8 +65,8 @@ def test_a_long_timeline_keeps_the_greatest_of_each_stretch():
     risk = np.zeros(2500, np.float32)
     risk[1234] = 1
     held = Trajectories(np.zeros((2500, 1)), np.zeros((2500, 1)), [2500])
-    listed, _ = explorer.rows(held, [risk], None)
-    episode = explorer.content(listed, held, [risk], None, [None])["episodes"][0]
+    listed, _ = episode_table.rows(held, [risk], None)
+    episode = episode_table.content(listed, held, [risk], None, [None])["episodes"][0]
     assert episode["stride"] == 3
     values = np.frombuffer(b64decode(episode["risk"]), np.uint8)
     assert values.nonzero()[0].tolist() == [1234 // 3]

@@ -16,7 +16,7 @@ from safemil.errors import InputError, InputWarning
 from safemil.report import policies
 from safemil.report.clips import COLUMNS, SIZE, film
 from safemil.report.page import to_json
-from safemil.report.walks import roam
+from safemil.report.replay import roam
 
 
 def report(*arguments):

@@ -41,7 +41,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
     """The result of a cell: the same whenever and wherever it runs, but for `seconds`."""
     import safemil
     from safemil import evaluate
-    from safemil.bench.sources import piles
+    from safemil.bench.datasets import piles
 
     began = time.monotonic()
     data = None if cell.algorithm == RANDOM else piles(cell.source, folder, cell.data)

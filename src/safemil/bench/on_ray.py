@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safemil.bench.board import Board
 from safemil.bench.cell import one_thread, run_cell, write_result
 from safemil.bench.grid import Cell
+from safemil.bench.live_status import Board
 from safemil.errors import InputError
 
 RETRIES = 1

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from safemil import stats
 from safemil.bench.cell import result_file
 from safemil.bench.grid import RANDOM, Cell, Grid, Study, read_grid
-from safemil.bench.running import GRID
+from safemil.bench.runner import GRID
 from safemil.errors import InputError
 from safemil.stats import Interval
 

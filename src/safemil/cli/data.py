@@ -10,8 +10,8 @@ import tyro
 if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` needn't wait for
     from rich.table import Table
 
-    from safemil.data.contents import Options
     from safemil.data.describing import Description, Spread
+    from safemil.data.interchange import Options
 
 MOST_SUSPICIONS = 20  # printed; --json gives all
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
@@ -46,7 +46,7 @@ class Reading:
     """greatest action, likewise (default: as the file says, else 1)"""
 
     def options(self) -> "Options":
-        from safemil.data.contents import Columns, Options
+        from safemil.data.interchange import Columns, Options
         from safemil.errors import InputError
 
         names = asdict(self)

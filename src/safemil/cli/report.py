@@ -8,7 +8,7 @@ import tyro
 from safemil.cli.data import READING, PathFlag, Reading, ReadingFlags
 
 if TYPE_CHECKING:
-    from safemil.data.contents import Options
+    from safemil.data.interchange import Options
 
 
 def report(

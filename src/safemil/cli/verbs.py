@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from safemil.cli.bench import bench, evaluate, tables
+from safemil.cli.bench import bench, tables
 from safemil.cli.data import READING, ReadingFlags
 from safemil.cli.demo import demo
+from safemil.cli.evaluate import evaluate
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
     from safemil.api import Run
-    from safemil.data.contents import Options
+    from safemil.data.interchange import Options
 
 Optional = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]

@@ -1,8 +1,8 @@
 """Episodes: what they are, and how they are read, written, described and split."""
 
-from safemil.data.contents import Columns
 from safemil.data.describing import Description, describe, shared_episodes
 from safemil.data.formats import load, load_annotated, read_manifest, save
+from safemil.data.interchange import Columns
 from safemil.data.splitting import Split, save_split, split
 from safemil.data.trajectories import Annotations, Trajectories, recorded_actions, scaled_actions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-from safemil.data.contents import Contents, Options
+from safemil.data.interchange import Contents, Options
 from safemil.data.table import from_table, to_table
 from safemil.errors import InputError
 

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from safemil.data import csv, dsrl, parquet, store
-from safemil.data.contents import Bounds, Columns, Contents, Options
+from safemil.data import csv, hdf5, parquet, store
+from safemil.data.interchange import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder, require_free
@@ -31,7 +31,7 @@ class Format(Protocol):
 
 FORMATS: dict[str, Format] = {  # in the order they are tried
     "parquet": parquet,
-    "hdf5": dsrl,
+    "hdf5": hdf5,
     "store": store,
     "csv": csv,  # last: any text may be one
 }

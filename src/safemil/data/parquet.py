@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from safemil.data.contents import Contents, Options, bounds_from_json, bounds_to_json
+from safemil.data.interchange import Contents, Options, bounds_from_json, bounds_to_json
 from safemil.data.table import from_table, to_table
 from safemil.errors import InputError
 

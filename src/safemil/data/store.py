@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from safemil.data.contents import Contents, Options
+from safemil.data.interchange import Contents, Options
 from safemil.data.trajectories import CONTENT, Trajectories, digest
 from safemil.errors import InputError
 

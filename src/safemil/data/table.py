@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safemil.data.contents import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
+from safemil.data.interchange import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
 from safemil.data.trajectories import Bools, Ints, Trajectories, starts_of
 from safemil.errors import InputError, unknown
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from safemil.progress import bar
-from safemil.report.walks import Walk
+from safemil.report.replay import Walk
 from safemil.tasks.envs import TaskEnv
 from safemil.tasks.render import Picture
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from safemil.data import Trajectories
 from safemil.report import svg
-from safemil.report.hindsight import Bin
+from safemil.report.cost_quality import Bin
 from safemil.report.svg import Frame, Line
 from safemil.stats import Interval
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from safemil.api import Run
 from safemil.behaviour.making import recorded_seeds
 from safemil.data import Trajectories
-from safemil.data.contents import Contents, Options
 from safemil.data.formats import read
+from safemil.data.interchange import Contents, Options
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.errors import InputError, InputWarning
 from safemil.evaluate import FILE as EVALUATION

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from safemil.report import svg
-from safemil.report.places import CIRCLE, HAZARD_RADIUS, circle_positions, nearest
-from safemil.report.walks import RADII, Thing
+from safemil.report.observations import CIRCLE, HAZARD_RADIUS, circle_positions, nearest
+from safemil.report.replay import RADII, Thing
 from safemil.tasks import circle
 
 Doubles = npt.NDArray[np.float64]

@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import safemil
-from safemil.bench.running import GRID
-from safemil.data.contents import Options
+from safemil.bench.runner import GRID
+from safemil.data.interchange import Options
 from safemil.errors import InputError
 from safemil.files import atomic_file, require_free
 

@@ -15,8 +15,8 @@ from safemil.evaluate import environment_seeds
 from safemil.report import clips, figures, maps
 from safemil.report.inputs import Evaluated, Material
 from safemil.report.maps import Trail
-from safemil.report.places import CIRCLE
-from safemil.report.walks import NAVIGATION, Act, Walk, roam
+from safemil.report.observations import CIRCLE
+from safemil.report.replay import NAVIGATION, Act, Walk, roam
 from safemil.tasks import catalog
 
 ARENAS = 3  # episodes drawn in arenas of their own

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from safemil.data import Trajectories, describe
 from safemil.data.describing import Description
-from safemil.report import explorer, figures, hindsight, maps, policies, segments
-from safemil.report.explorer import Known
+from safemil.report import cost_quality, episode_table, extreme_segments, figures, maps, policies
+from safemil.report.episode_table import Known
 from safemil.report.figures import Figure
 from safemil.report.inputs import Material
 from safemil.report.maps import Trail
-from safemil.report.places import BUTTON, CIRCLE, LIDARS, column_names
+from safemil.report.observations import BUTTON, CIRCLE, LIDARS, column_names
 from safemil.report.policies import Map
-from safemil.report.walks import NAVIGATION, known_paths
+from safemil.report.replay import NAVIGATION, known_paths
 from safemil.tasks.circle import WALL
 
 Doubles = npt.NDArray[np.float64]
@@ -66,7 +66,7 @@ def facts(material: Material) -> list[tuple[str, str]]:
             )
         found.append((f"{logs:.2f}", "mean ĉ of unlabeled episodes"))
         if material.true_costs is not None:
-            area = hindsight.auc(np.concatenate(material.risk), material.true_costs > 0)
+            area = cost_quality.auc(np.concatenate(material.risk), material.true_costs > 0)
             if area is not None:
                 found.append((f"{area:.3f}", "AUC of ĉ against true costs, in hindsight"))
     for each in policies.scores(material)[:2]:
@@ -81,7 +81,7 @@ def _learned(
     held, risk = material.unlabeled, material.risk
     costs = None if material.true_costs is None else held.by_episode(material.true_costs)
     sums = None if costs is None else np.array([each.sum() for each in costs], np.float64)
-    listed, left_out = explorer.rows(held, risk, sums)
+    listed, left_out = episode_table.rows(held, risk, sums)
     known = known_paths(material.task, held, material.seeds, progress=progress)
     above = None if material.nonpreferred_risk is None else _means(material.nonpreferred_risk)
     shown = {
@@ -95,7 +95,7 @@ def _learned(
         "segments": _segments(material, description),
         "placed": any(each is not None for each in known),
     }
-    content = explorer.content(listed, held, risk, costs, known)
+    content = episode_table.content(listed, held, risk, costs, known)
     return shown, content | {"wall": WALL if material.task == CIRCLE else None}
 
 
@@ -131,7 +131,7 @@ def _around(task: str, kind: str, seen: npt.NDArray[np.float32], risk: Doubles) 
     )
 
 
-def _maps(material: Material, listed: Sequence[explorer.Row], known: Sequence[Known]) -> list[Map]:
+def _maps(material: Material, listed: Sequence[episode_table.Row], known: Sequence[Known]) -> list[Map]:
     """Recorded episodes from the riskiest to the least risky, over what stands in their arenas."""
     assert material.risk is not None
     task = str(material.task)
@@ -168,14 +168,14 @@ def _segments(material: Material, description: Description) -> list[tuple[str, l
     length = wanted if isinstance(wanted, int) else LENGTH
     names = column_names(material.task, held.observation_size, held.action_size)
     columns = [replace(each, name=name) for each, name in zip(description.columns, names, strict=True)]
-    kinds = segments.extreme(held, material.risk, columns, length)
+    kinds = extreme_segments.extreme(held, material.risk, columns, length)
     titles = "The riskiest segments", "The least risky segments"
     return [
         (title, [_segment(each, held) for each in kind]) for title, kind in zip(titles, kinds, strict=True)
     ]
 
 
-def _segment(each: segments.Segment, held: Trajectories) -> dict[str, Any]:
+def _segment(each: extreme_segments.Segment, held: Trajectories) -> dict[str, Any]:
     first = int(held.first_steps[each.episode]) + each.first
     return {
         "episode": str(held.ids[each.episode]),
@@ -195,11 +195,11 @@ def _hindsight(material: Material) -> dict[str, Any] | None:
     held = material.unlabeled
     sums = np.add.reduceat(material.true_costs.astype(np.float64), held.starts)
     return {
-        "auc": hindsight.auc(risk, costly),
-        "correlation": hindsight.rank_correlation(means, sums),
+        "auc": cost_quality.auc(risk, costly),
+        "correlation": cost_quality.rank_correlation(means, sums),
         "share": float(costly.mean()),
         "figures": [
-            figures.calibrated(hindsight.calibration(risk, costly)),
+            figures.calibrated(cost_quality.calibration(risk, costly)),
             figures.against_truth(means, sums),
         ],
     }

@@ -1,8 +1,8 @@
 """Search the behaviour policies of Swimmer that ship with the package, by the cross-entropy method.
 
     export PYTHONPATH=src
-    python tools/search_behaviour.py search SafetySwimmerVelocity-v1 --work behaviour
-    python tools/search_behaviour.py export SafetySwimmerVelocity-v1 --work behaviour
+    python tools/behaviour/search_behaviour.py search SafetySwimmerVelocity-v1 --work behaviour
+    python tools/behaviour/search_behaviour.py export SafetySwimmerVelocity-v1 --work behaviour
 
 A swimmer is 8 x 2 weights of its observation: no more is needed to swim. They are searched for one aim after
 the other, from the fastest to the most careful, each from where the one before ended. An aim is a price of

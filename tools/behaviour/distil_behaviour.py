@@ -1,8 +1,8 @@
 """Distil a planner into the behaviour policies of Goal1 and Button1 that ship with the package.
 
     export PYTHONPATH=src
-    python tools/distil_behaviour.py train SafetyPointGoal1-v0 --work behaviour
-    python tools/distil_behaviour.py export SafetyPointGoal1-v0 --work behaviour
+    python tools/behaviour/distil_behaviour.py train SafetyPointGoal1-v0 --work behaviour
+    python tools/behaviour/distil_behaviour.py export SafetyPointGoal1-v0 --work behaviour
 
 The teacher (planning.py) knows where everything is. The student, a small network, sees what the task shows
 and one number more, its caution, from 0, reckless, to 1. In rounds (DAgger, Ross et al. 2011,

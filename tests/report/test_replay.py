@@ -2,8 +2,8 @@ import numpy as np
 
 from safemil.data import load, read_manifest
 from safemil.report.inputs import episode_seeds
-from safemil.report.places import CIRCLE, GOAL
-from safemil.report.walks import known_paths, roam
+from safemil.report.observations import CIRCLE, GOAL
+from safemil.report.replay import known_paths, roam
 
 
 def test_recorded_actions_lead_along_the_recorded_path(goal):

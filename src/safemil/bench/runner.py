@@ -5,10 +5,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from safemil.bench.board import Board
 from safemil.bench.cell import result_file
+from safemil.bench.datasets import prepare
 from safemil.bench.grid import RANDOM, Cell, Grid
-from safemil.bench.sources import prepare
+from safemil.bench.live_status import Board
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file
 from safemil.tasks.worlds import cores

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from safemil.data.contents import Contents, Options, in_unit_box, listed, written_actions
+from safemil.data.interchange import Contents, Options, in_unit_box, listed, written_actions
 from safemil.data.trajectories import Bools, Floats, Ints, Trajectories
 from safemil.errors import InputError
 

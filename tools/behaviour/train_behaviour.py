@@ -1,10 +1,11 @@
 """Train the behaviour policies that ship with the package, with Stable-Baselines3 in a venv of its own.
 
     python -m venv .venv-behaviour
-    .venv-behaviour/bin/pip install -r requirements-behaviour.txt
+    .venv-behaviour/bin/pip install -r tools/behaviour/requirements.txt
     export PYTHONPATH=src
-    .venv-behaviour/bin/python tools/train_behaviour.py train SafetyPointCircle2-v0 --work behaviour
-    .venv-behaviour/bin/python tools/train_behaviour.py export SafetyPointCircle2-v0 --work behaviour
+    alias python=.venv-behaviour/bin/python
+    python tools/behaviour/train_behaviour.py train SafetyPointCircle2-v0 --work behaviour
+    python tools/behaviour/train_behaviour.py export SafetyPointCircle2-v0 --work behaviour
 
 One run of PPO gives a whole family, from cautious to reckless. The policy sees one input more than the task
 shows, drawn anew for each episode:

@@ -1,7 +1,7 @@
 """Take the README's picture from the demo's report, with Debian's Chromium.
 
 make demo
-python tools/picture.py demo/report.html docs/images/demo.png
+python tools/docs/picture.py demo/report.html docs/images/demo.png
 """
 
 import shutil

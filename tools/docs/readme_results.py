@@ -1,6 +1,6 @@
 """Write the results table of README.md from the cells of a benchmark.
 
-python tools/readme_results.py results/paper
+python tools/docs/readme_results.py results/paper
 """
 
 import argparse
@@ -10,8 +10,8 @@ from pathlib import Path
 from safemil.bench.results import Results
 from safemil.bench.tables import markdown, measured
 
-README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- results: tools/readme_results.py -->\n", "<!-- end of results -->\n"
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- results: tools/docs/readme_results.py -->\n", "<!-- end of results -->\n"
 
 
 def with_table(text: str, folder: Path) -> str:

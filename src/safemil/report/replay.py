@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from safemil.data import Trajectories
 from safemil.progress import bar
-from safemil.report.places import BUTTON, CIRCLE, GOAL, HAZARD_RADIUS, circle_positions
+from safemil.report.observations import BUTTON, CIRCLE, GOAL, HAZARD_RADIUS, circle_positions
 from safemil.tasks import catalog, circle
 from safemil.tasks.button import GREMLIN_TRAVEL
 from safemil.tasks.worlds import cores

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from safemil.report.places import BUTTON, CIRCLE, GOAL, circle_positions, column_names, nearest
+from safemil.report.observations import BUTTON, CIRCLE, GOAL, circle_positions, column_names, nearest
 from safemil.tasks import catalog
 
 

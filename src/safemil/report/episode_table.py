@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from safemil.data import Trajectories
 from safemil.report import svg
-from safemil.report.walks import RADII, Thing
+from safemil.report.replay import RADII, Thing
 from safemil.scoring import rank
 
 Doubles = npt.NDArray[np.float64]

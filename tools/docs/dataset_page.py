@@ -1,6 +1,6 @@
 """Write docs/datasets.md and its figure: our datasets beside Table 1 of the paper.
 
-    python tools/dataset_page.py --data data
+    python tools/docs/dataset_page.py --data data
 
 The folder holds what `safemil data make TASK --out data/TASK` made; tasks that are not in it are left out of
 the comparison.
@@ -17,12 +17,12 @@ from safemil.behaviour.policy import shipped
 from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
 
 Made by `safemil data make TASK` from the behaviour policies that come with the package, 800 episodes of each
-task, seed 0. This page is written by `python tools/dataset_page.py --data data`; its numbers are those of
-the datasets made where it was run.
+task, seed 0. This page is written by `python tools/docs/dataset_page.py --data data`; its numbers are those
+of the datasets made where it was run.
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
     safemil data info data/goal1
@@ -50,8 +50,9 @@ POLICIES = """
 ## The policies
 
 Each has a card beside its weights. Those of Walker2d, Ant and Circle2 are trained by
-`tools/train_behaviour.py` (PPO), those of Goal1 and Button1 by `tools/distil_behaviour.py` (a network that
-imitates a planner, by DAgger), those of Swimmer searched by `tools/search_behaviour.py`. Means over 50
+`tools/behaviour/train_behaviour.py` (PPO), those of Goal1 and Button1 by
+`tools/behaviour/distil_behaviour.py` (a network that imitates a planner, by DAgger), those of Swimmer
+searched by `tools/behaviour/search_behaviour.py`. Means over 50
 episodes or more, every other one with noise in its actions. Share is the weight of a policy in a dataset:
 those with little of it are there for their low returns, or stand in Goal1 between two kinds. In Walker2d and
 Ant shares are chosen for both kinds of episodes to cost what they do in the paper. With a share of 1 each,

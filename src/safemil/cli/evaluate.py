@@ -1,0 +1,50 @@
+"""`safemil evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+def evaluate(
+    run: tyro.conf.Positional[Path],
+    *,
+    task: Annotated[str, tyro.conf.arg(metavar="TASK")],
+    episodes: int = 50,
+    seed: int = 0,
+    stochastic: bool = False,
+) -> None:
+    """Let a trained policy act in a task: return, cost and length of each episode.
+
+    safemil evaluate runs/first --task SafetyPointGoal1-v0 --episodes 50
+
+    Args:
+        run: a run directory; evaluation.json is written into it
+        task: name of the task; `safemil tasks list` lists them
+        episodes: episodes of each seed of the run
+        seed: which episodes: the same for every run and algorithm
+        stochastic: sample actions, instead of the likeliest
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from safemil import stats
+    from safemil.api import Run
+    from safemil.evaluate import FILE, save, sizes
+    from safemil.evaluate import evaluate as roll
+
+    sizes(task)  # a wrong name is told before anything is read
+    trained = Run.load(run)
+    found = roll(trained, task, episodes=episodes, seed=seed, stochastic=stochastic, progress=True)
+    save(run, trained, task, found, episodes=episodes, seed=seed, stochastic=stochastic)
+    table = Table("", "return", "cost", "CVaR 20% cost", "steps", box=None)
+    names = [f"seed {each}" for each in trained.seeds]
+    rows = [(name, slice(i, i + 1)) for i, name in enumerate(names)]
+    for name, part in [*rows, ("all", slice(None))] if len(names) > 1 else rows:
+        costs = found.costs[part]
+        values = stats.interval(found.returns[part]), stats.interval(costs), stats.cvar_interval(costs)
+        table.add_row(name, *map(str, values), f"{found.lengths[part].mean():.0f}")
+    console = Console()
+    console.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
+    console.print(table)
+    print(run / FILE)
