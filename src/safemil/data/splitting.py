@@ -42,7 +42,7 @@ class Kinds:
 
     preferred: Bools  # (episodes,)
     nonpreferred: Bools  # (episodes,)
-    least_return: float  # a return is high from here on
+    least_return: float  # threshold of a high return
     low_cost: float  # lower quartile
     high_cost: float  # upper quartile
 

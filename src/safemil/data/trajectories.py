@@ -25,6 +25,8 @@ CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only 
     "action_low",
     "action_high",
 )
+PER_STEP = ("observations", "actions")
+PER_EPISODE = ("lengths", "ids", "first_steps", "terminated", "has_final", "final_observations")
 ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rounding error
 
 
@@ -101,7 +103,7 @@ class Trajectories:
         keep("actions", self._rounded_actions())
 
     def _check_per_episode(self, given_finals: bool) -> None:
-        for name in ("ids", "first_steps", "terminated", "has_final", "final_observations"):
+        for name in PER_EPISODE:
             if len(getattr(self, name)) != len(self):
                 got = f"{len(getattr(self, name))} for {len(self)} episodes"
                 raise InputError(f"need one entry of `{name}` per episode, got {got}.")
@@ -190,16 +192,10 @@ class Trajectories:
         chosen = _chosen(episodes, len(self))
         rows = rows_of(self.lengths, chosen)
         return Trajectories(
-            observations=self.observations[rows],
-            actions=self.actions[rows],
-            lengths=self.lengths[chosen],
-            final_observations=self.final_observations[chosen],
-            has_final=self.has_final[chosen],
-            terminated=self.terminated[chosen],
+            **{name: getattr(self, name)[rows] for name in PER_STEP},
+            **{name: getattr(self, name)[chosen] for name in PER_EPISODE},
             action_low=self.action_low,
             action_high=self.action_high,
-            ids=self.ids[chosen],
-            first_steps=self.first_steps[chosen],
         )
 
     @staticmethod
@@ -208,22 +204,12 @@ class Trajectories:
         if not parts:
             raise InputError("need at least one part to concatenate, got none.")
         _check_alike(parts)
-        ids = np.concatenate([part.ids for part in parts])
-        fields = (
-            "observations",
-            "actions",
-            "lengths",
-            "final_observations",
-            "has_final",
-            "terminated",
-            "first_steps",
-        )
-        return Trajectories(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields},
-            action_low=parts[0].action_low,
-            action_high=parts[0].action_high,
-            ids=ids if len(np.unique(ids)) == len(ids) else None,
-        )
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_STEP + PER_EPISODE
+        }
+        if len(np.unique(joined["ids"])) < len(joined["ids"]):
+            del joined["ids"]
+        return Trajectories(**joined, action_low=parts[0].action_low, action_high=parts[0].action_high)
 
     def content_hash(self) -> str:
         """SHA-256 of the arrays in `CONTENT`: the same in every format and for any names of the episodes."""
@@ -386,35 +372,34 @@ def _lengths(values: npt.ArrayLike, steps: int, held: str) -> Ints:
 
 
 def _integers(name: str, values: npt.ArrayLike) -> Ints:
-    array = _row(name, values, "whole numbers")
-    if array.size and (array.dtype.kind not in "iu" or array.max() > np.iinfo(np.int64).max):
-        raise InputError(f"{name} must be whole numbers that int64 can hold, got {array.dtype}.")
+    array = _vector(name, values, "iu", "whole numbers that int64 can hold")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{name} must be whole numbers that int64 can hold, got {array.max()}.")
     return array.astype(np.int64)
 
 
 def _booleans(name: str, values: npt.ArrayLike) -> Bools:
-    array = _row(name, values, "true and false")
-    if array.dtype.kind != "b":
-        raise InputError(f"{name} must be true and false, got {array.dtype}.")
-    return array.astype(np.bool_)
+    return _vector(name, values, "b", "true and false").astype(np.bool_)
 
 
 def _ids(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    array = _row("ids", values, "whole numbers or of text")
+    wanted = "whole numbers or of text"
+    array = _vector("ids", values, "iuUTO", wanted)
     if array.dtype.kind in "iu":
         return _integers("ids", array)
-    if all(isinstance(each, str) for each in array):
-        return array.astype(np.str_)
-    raise InputError(f"ids must be an array of whole numbers or of text, got {array.dtype}.")
+    if not all(isinstance(each, str) for each in array):
+        raise InputError(f"ids must be an array of {wanted}, got other objects.")
+    return array.astype(np.str_)
 
 
-def _row(name: str, values: npt.ArrayLike, kind: str) -> npt.NDArray[Any]:
+def _vector(name: str, values: npt.ArrayLike, kinds: str, wanted: str) -> npt.NDArray[Any]:
+    """Convert to an array of one dimension, with one of these kinds of NumPy's types."""
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise InputError(f"{name} must be an array of {kind}: {error}.") from error
-    if array.ndim != 1:
-        raise InputError(f"{name} must be an array of {kind}, one per episode; got shape {array.shape}.")
+        raise InputError(f"{name} must be an array of {wanted}: {error}.") from error
+    if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
+        raise InputError(f"{name} must be an array of {wanted}, got {array.dtype} of shape {array.shape}.")
     return array
 
 
