@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.data.trajectories import Annotations, Trajectories
 
 Length = int | Literal["full"]
-CONSTANT = 1e-6  # a column varies if its deviation exceeds this share of its largest absolute value
 
 
 class Scaler(NamedTuple):
@@ -37,7 +36,7 @@ class Scaler(NamedTuple):
         observations = trajectories.observations
         mean = observations.mean(axis=0, dtype=np.float64)
         deviation = observations.std(axis=0, dtype=np.float64)
-        rounding = np.maximum(CONSTANT * np.abs(observations).max(axis=0), np.finfo(np.float32).tiny)
+        rounding = np.maximum(1e-6 * np.abs(observations).max(axis=0), np.finfo(np.float32).tiny)
         deviation = np.where(deviation > rounding, deviation, 1.0)
         return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
 
