@@ -1,9 +1,10 @@
-"""From plain CSV logs with a few noted incidents to a ranking of risk, a policy and a report.
+"""Learn from CSV logs with a few reported incidents: rank trips by risk, train a policy, write a report.
 
     python examples/incidents.py --folder incidents
 
-The logs are of a robot that drives round a circle between walls (SafetyPointCircle2-v0); replace `write_logs`
-by your own file. All that is known about safety is a column `incident`, filled in for some bad episodes.
+The logs come from a robot that drives round a circle between walls (SafetyPointCircle2-v0); replace
+`write_logs` by your own file. The only information about safety is a column `incident`, which somebody filled
+in for some of the unsafe trips.
 """
 
 import csv
@@ -26,47 +27,48 @@ READING = ["--episode", "trip", "--step", "tick", "--observation", "sensor_*", "
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run."""
+    """Settings of the example."""
 
     folder: Path = Path("incidents")
-    """Where logs, piles, run and report go."""
+    """Folder for logs, piles, run and report."""
     episodes: int = 240
-    """Episodes in the logs."""
-    noted: int = 30
-    """How many incidents somebody took the time to note."""
+    """Number of trips in the logs."""
+    reported: int = 30
+    """Number of unsafe trips that were reported as incidents."""
     updates: int = 10_000
-    """Updates of the training."""
+    """Number of training updates."""
     seed: int = 0
-    """Of everything random."""
+    """Random seed of logs, reports and training."""
 
 
 def write_logs(path: Path, settings: Settings) -> None:
-    """Logs as a robot writes them; a trip with many wall crossings may have been noted as an incident."""
+    """Write logs as a robot would; some trips with many wall crossings are reported as incidents."""
     trips, truth, _ = make(TASK, episodes=settings.episodes, seed=settings.seed)
     _, crossings = truth.episode_sums(trips.lengths)
-    bad = np.flatnonzero(crossings > np.quantile(crossings, 0.6))
-    noted = set(np.random.default_rng(settings.seed).choice(bad, settings.noted, replace=False).tolist())
+    unsafe = np.flatnonzero(crossings > np.quantile(crossings, 0.6))
+    draw = np.random.default_rng(settings.seed)
+    reported = set(draw.choice(unsafe, settings.reported, replace=False).tolist())
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         sensors = [f"sensor_{i}" for i in range(trips.observation_size)]
         writer.writerow(["trip", "tick", *sensors, "thrust", "turn", "incident"])
         episodes = zip(trips.by_episode(trips.observations), trips.by_episode(trips.actions), strict=True)
-        for trip, (seen, done) in enumerate(episodes):
-            for tick, row in enumerate(zip(seen.tolist(), done.tolist(), strict=True)):
-                writer.writerow([trip, tick, *row[0], *row[1], "yes" if trip in noted else ""])
+        for trip, (observations, actions) in enumerate(episodes):
+            for tick, (sensed, done) in enumerate(zip(observations.tolist(), actions.tolist(), strict=True)):
+                writer.writerow([trip, tick, *sensed, *done, "yes" if trip in reported else ""])
 
 
 def split_logs(logs: Path, incidents: Path, rest: Path) -> None:
-    """The noted trips into one file, all others into another: plain text work."""
+    """Copy the reported trips to one file and all others to another."""
     with (
         logs.open(newline="") as file,
-        incidents.open("w", newline="") as bad,
-        rest.open("w", newline="") as other,
+        incidents.open("w", newline="") as nonpreferred,
+        rest.open("w", newline="") as unlabeled,
     ):
         rows = csv.DictReader(file)
         writers = {
-            "yes": csv.DictWriter(bad, rows.fieldnames or []),
-            "": csv.DictWriter(other, rows.fieldnames or []),
+            "yes": csv.DictWriter(nonpreferred, rows.fieldnames or []),
+            "": csv.DictWriter(unlabeled, rows.fieldnames or []),
         }
         for writer in writers.values():
             writer.writeheader()
@@ -81,10 +83,10 @@ def main(settings: Settings) -> None:
     write_logs(logs, settings)
     split_logs(logs, incidents, rest)
 
-    bad, unlabeled = safemil.load(incidents, columns=COLUMNS), safemil.load(rest, columns=COLUMNS)
+    nonpreferred, unlabeled = (safemil.load(file, columns=COLUMNS) for file in (incidents, rest))
     trained = safemil.train(
         "safemil",
-        nonpreferred=bad,
+        nonpreferred=nonpreferred,
         unlabeled=unlabeled,
         length=10,
         updates=settings.updates,
@@ -94,12 +96,10 @@ def main(settings: Settings) -> None:
     )
     risk = [float(costs.mean()) for costs in trained.cost(unlabeled)]
     riskiest = np.argsort(risk)[::-1][:5]
-    print(
-        "riskiest trips nobody had noted:", ", ".join(f"{unlabeled.ids[i]} ({risk[i]:.2f})" for i in riskiest)
-    )
+    print("riskiest unreported trips:", ", ".join(f"{unlabeled.ids[i]} ({risk[i]:.2f})" for i in riskiest))
 
-    found = evaluate(trained, TASK, episodes=20)  # only because this robot has a simulator
-    print(f"the policy: return {found.returns.mean():.1f}, {found.costs.mean():.1f} steps beyond a wall")
+    found = evaluate(trained, TASK, episodes=20)  # possible since this robot has a simulator
+    print(f"policy: return {found.returns.mean():.1f}, {found.costs.mean():.1f} steps beyond a wall")
     piles = ["--nonpreferred", str(incidents), "--unlabeled", str(rest)]
     command(["report", str(run), *piles, *READING, "--out", str(folder / "report.html"), "--overwrite"])
 

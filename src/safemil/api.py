@@ -426,7 +426,7 @@ def _check_piles(
     shared = shared_episodes(nonpreferred, unlabeled)
     if len(shared):
         warnings.warn(
-            f"{len(shared)} episodes are in both piles (first: {nonpreferred.ids[shared[0][0]]}); "
+            f"{len(shared)} episodes are in both piles (first: {nonpreferred.ids[shared[0]]}); "
             "a cost can't tell them apart: take them out of one.",
             InputWarning,
             stacklevel=3,

@@ -70,12 +70,12 @@ def server():
     running.close()
 
 
-def test_a_file_comes_whole_with_size_and_hash_noted(server, tmp_path):
+def test_a_download_is_complete_and_its_size_and_hash_are_recorded(server, tmp_path):
     path = fetch(TASK, tmp_path / "goal.hdf5", host=server.address)
     assert path.read_bytes() == CONTENT
-    noted = json.loads((tmp_path / "goal.hdf5.json").read_text())
-    assert noted["bytes"] == len(CONTENT)
-    assert len(noted["sha256"]) == 64
+    checksum = json.loads((tmp_path / "goal.hdf5.json").read_text())
+    assert checksum["bytes"] == len(CONTENT)
+    assert len(checksum["sha256"]) == 64
     assert sorted(each.name for each in tmp_path.iterdir()) == ["goal.hdf5", "goal.hdf5.json"]
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_there_is_not_asked_for_again(server, tmp_path):
         fetch(TASK, path, host=server.address)
 
 
-def test_files_of_dsrl_itself_are_found_and_noted(server, tmp_path, monkeypatch):
+def test_files_that_dsrl_downloaded_are_found_and_their_hash_is_recorded(server, tmp_path, monkeypatch):
     monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
     monkeypatch.setenv("HF_ENDPOINT", server.address)
     (tmp_path / NAME).write_bytes(b"from elsewhere")

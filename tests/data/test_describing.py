@@ -89,10 +89,15 @@ def test_a_value_far_from_all_others_is_named(noise):
 
 def test_shared_episodes_are_found_by_content(walk):
     other = Trajectories.concatenate([walk.take([2]), walk.take([0])])
-    assert shared_episodes(walk, other).tolist() == [[0, 1], [2, 0]]
-    assert shared_episodes(walk.take([1]), other).shape == (0, 2)
+    assert shared_episodes(walk, other).tolist() == [0, 2]
+    assert shared_episodes(walk.take([1]), other).tolist() == []
 
 
 def test_annotations_of_other_episodes_are_refused(walk):
     with pytest.raises(ValueError, match="6 steps, but 2 steps are annotated"):
         describe(walk, Annotations([1, 2], [0, 0]))
+
+
+def test_an_episode_that_is_shared_several_times_counts_once(walk):
+    five, ten = (walk.take([1] * count) for count in (5, 10))
+    assert shared_episodes(five, ten).tolist() == [0, 1, 2, 3, 4]

@@ -123,3 +123,34 @@ def test_other_readers_find_the_flat_arrays_of_dsrl(walk, marks, tmp_path):
         np.testing.assert_array_equal(file["next_observations"][0], walk.observations[1])
         np.testing.assert_array_equal(file["next_observations"][1], walk.final_observations[0])
         assert np.isnan(file["next_observations"][2]).all()
+
+
+def test_declared_shapes_are_compared_before_anything_is_read(hdf5):
+    for name, shape in (
+        ("observations", (10**12, 2)),
+        ("costs", (10**12,)),
+        ("next_observations", (7, 10**12)),
+    ):
+        path = hdf5(**{name: None})
+        with h5py.File(path, "a") as file:
+            file.create_dataset(name, shape, np.float64, chunks=True)  # 8 TB or more, none of it allocated
+        with pytest.raises(InputError, match=r"must have \d+ rows|1000000000000 wide"):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ids", np.arange(99)),
+        ("ids", np.array(0)),
+        ("has_final", np.ones(2, bool)),
+        ("action_low", np.zeros(9)),
+    ],
+)
+def test_extras_of_another_shape_are_refused(name, values, walk, tmp_path):
+    save(tmp_path / "log.hdf5", walk)
+    with h5py.File(tmp_path / "log.hdf5", "a") as file:
+        del file[f"safemil/{name}"]
+        file[f"safemil/{name}"] = values
+    with pytest.raises(InputError, match="does not fit 6 steps and 2 action columns; write the file again"):
+        load(tmp_path / "log.hdf5")

@@ -107,3 +107,20 @@ def test_a_dataset_shows_annotations_only_where_given(unlabeled, nonpreferred):
     data = Dataset.of(Scaler.of(unlabeled), unlabeled, nonpreferred)
     assert data.rewards is None
     assert data.costs is None
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-20, 1e20])
+def test_standardised_observations_do_not_depend_on_the_unit(scale):
+    observations = np.random.default_rng(0).normal([0.0, 3.0, 0.0], [1.0, 0.01, 0.0], (50, 3))
+    one, other = (
+        Pile.of(pile, Scaler.of(pile)).observations
+        for pile in (Trajectories(observations * unit, np.zeros((50, 1)), [50]) for unit in (1.0, scale))
+    )
+    np.testing.assert_allclose(one[:, :2].std(axis=0), 1, rtol=1e-4)
+    np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_a_column_that_varies_by_rounding_alone_is_constant():
+    observations = np.array([[0.1, 1e-39], [np.nextafter(np.float32(0.1), 1), 2e-39]], np.float32)
+    scaler = Scaler.of(Trajectories(observations, np.zeros((2, 1)), [2]))
+    assert scaler.deviation.tolist() == [1, 1]

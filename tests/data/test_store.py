@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_missing_or_damaged_arrays_are_said_to_be(store):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 99}, "version 99, this safemil reads 1"),
+        ({"version": 99}, "version 99, but this safemil reads version 1"),
         ({"format": "other"}, "does not describe a safemil dataset"),
         ({"manifest": None}, "does not describe a safemil dataset"),
         ({"hashes": None}, "store is damaged"),
@@ -76,3 +77,38 @@ def test_a_store_has_bounds_and_names_of_its_own(store):
 def test_arrays_are_little_endian_float32(store):
     arrays = load_file(store / "arrays.safetensors")
     assert arrays["observations"].dtype == np.dtype("<f4")
+
+
+def test_lengths_whose_sum_wraps_around_are_refused(store):
+    arrays = load_file(store / "arrays.safetensors")
+    lengths = np.array([2**63 - 1, 2**63 - 1, 8])
+    assert lengths.sum() == len(arrays["observations"]) == 6  # in int64
+    save_file(arrays | {"lengths": lengths}, store / "arrays.safetensors")
+    with pytest.raises(InputError, match="lengths add up to 18446744073709551622 steps, but there are 6"):
+        load(store)
+
+
+@pytest.mark.parametrize("name", ["episodes", "steps", "observation_size", "action_size"])
+@pytest.mark.parametrize("size", [None, "3", 3.0, True, 0, -3])
+def test_a_size_that_is_no_positive_integer_is_refused(name, size, store):
+    describe(store, **{name: size})
+    with pytest.raises(InputError, match=f"{name} in dataset.json must be a whole number of at least 1, got"):
+        load(store)
+
+
+@pytest.mark.parametrize("name", ["episodes", "steps", "observation_size", "action_size"])
+def test_a_size_that_is_not_that_of_the_arrays_is_refused(name, store):
+    describe(store, **{name: 99})
+    with pytest.raises(InputError, match="store is damaged"):
+        load(store)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_all_files_of_a_store_have_the_mode_that_the_umask_gives(mask, walk, tmp_path):
+    before = os.umask(mask)
+    try:
+        save(tmp_path / "store", walk)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "store").iterdir()}
+    assert modes == dict.fromkeys(("arrays.safetensors", "dataset.json"), 0o666 & ~mask)

@@ -132,7 +132,7 @@ def test_bounds_scale_the_actions(parquet):
 def test_actions_outside_their_bounds_say_which_and_what_to_do(parquet, csv):
     path = parquet(**log(action=[[0.0, 0.0], [0.0, 3.5], [0.0, 0.0]]))
     with pytest.raises(
-        InputError, match=r'"action\[1\]" holds 3\.5, outside its bounds -1 to 1; give.*--action-low'
+        InputError, match=r'"action\[1\]" holds 3\.5, outside its bounds -1 to 1; give the action bounds'
     ):
         load(path)
     with pytest.raises(InputError, match="one number or 2, one per action column"):
@@ -149,7 +149,7 @@ def test_actions_outside_their_bounds_say_which_and_what_to_do(parquet, csv):
         ({"episode": None}, 'no column "episode"'),
         ({"step": None}, 'no column "step"; did you mean "stap"'),
         ({"observation": None}, r'need a column "observation" of lists or columns obs_\* of numbers'),
-        ({"action": None}, r"columns: episode, step, observation, stap\); name yours with --action"),
+        ({"action": None}, r"columns: episode, step, observation, stap\); say which columns hold the action"),
         ({"observation": [[1.0], [1.0, 2.0], [1.0]]}, "equally long.*row 0 has 1 entries and another 2"),
         ({"observation": [[], [], []]}, "equally long, at least 1"),
         ({"observation": [[1.0, 2.0], None, [1.0, 2.0]]}, '"observation" is empty at episode b, step 1'),
@@ -225,3 +225,17 @@ def test_damaged_bounds_in_a_file_are_refused(parquet):
     pq.write_table(table, path)
     with pytest.raises(InputError, match="recorded action bounds can't be read"):
         load(path)
+
+
+def test_duplicate_names_among_the_columns_that_a_pattern_matches_are_refused(csv, tmp_path):
+    with pytest.raises(InputError, match='2 columns called "obs_0"; rename one of them'):
+        load(csv("episode,step,obs_0,obs_1,obs_0,act_0\n0,0,1,2,3,0\n"))
+    columns = [pa.array([0]), pa.array([0]), pa.array([1.0]), pa.array([0.1]), pa.array([0.2])]
+    table = pa.Table.from_arrays(columns, names=["episode", "step", "obs_0", "act_0", "act_0"])
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(InputError, match='2 columns called "act_0"'):
+        load(tmp_path / "log.parquet")
+
+
+def test_duplicate_names_of_columns_that_are_not_read_do_no_harm(csv):
+    assert load(csv("episode,step,obs_0,act_0,note,note\n0,0,1,0,a,b\n")).steps == 1

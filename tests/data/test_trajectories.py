@@ -117,6 +117,7 @@ def test_final_observations_without_meaning_are_zero():
         ({"observations": [["a"], ["b"], ["c"]]}, "rows of numbers"),
         ({"ids": [1, 2]}, "one entry of `ids` per episode, got 2 for 1"),
         ({"ids": [1.5]}, "whole numbers or of text"),
+        ({"ids": [[1], [1, 2]]}, "whole numbers or of text"),
         ({"terminated": [0.5]}, "true and false"),
         ({"has_final": [True]}, "no `final_observations`"),
         ({"final_observations": np.zeros((1, 3))}, "3 wide, the other observations 2"),
@@ -169,7 +170,22 @@ def test_annotations_add_up_per_episode(marks):
 def test_annotations_that_do_not_fit_are_refused(marks):
     with pytest.raises(InputError, match="a cost for each reward, got 1 and 2"):
         Annotations([1, 2], [1])
-    with pytest.raises(InputError, match=r"costs must be finite.*row 1 is nan"):
+    with pytest.raises(InputError, match=r"costs must be finite.*is nan at row 1"):
         Annotations([1, 2], [1, np.nan])
     with pytest.raises(InputError, match="5 steps, but 6 steps are annotated"):
         marks.episode_sums([5])
+
+
+def test_lengths_whose_sum_wraps_around_to_the_number_of_steps_are_refused():
+    lengths = np.array([2**63 - 1, 2**63 - 1, 6])
+    assert lengths.sum() == 4  # in int64
+    with pytest.raises(
+        InputError, match="add up to 18446744073709551620 steps, but there are 4 observations"
+    ):
+        Trajectories(**steps(4, lengths=lengths))
+    with pytest.raises(InputError, match="add up to 18446744073709551620 steps, but 4 steps are annotated"):
+        Annotations(np.zeros(4), np.zeros(4)).episode_sums(lengths)
+    with pytest.raises(
+        InputError, match="lengths must be whole numbers that int64 can hold, got 9223372036854775808"
+    ):
+        Trajectories(**steps(4, lengths=np.array([2**63, 2**63, 4], np.uint64)))

@@ -1,9 +1,9 @@
-"""Write docs/datasets.md and its figure: our datasets beside Table 1 of the paper.
+"""Write docs/datasets.md and its figure: our datasets compared with Table 1 of the paper.
 
     python tools/docs/dataset_page.py --data data
 
-The folder holds what `safemil data make TASK --out data/TASK` made; tasks that are not in it are left out of
-the comparison.
+The folder holds the datasets that `safemil data make TASK --out data/TASK` made. The comparison leaves out
+tasks without a dataset.
 """
 
 import argparse
@@ -20,47 +20,51 @@ from safemil.data.formats import read_manifest
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
 
-Made by `safemil data make TASK` from the behaviour policies that come with the package, 800 episodes of each
-task, seed 0. This page is written by `python tools/docs/dataset_page.py --data data`; its numbers are those
-of the datasets made where it was run.
+`safemil data make TASK` makes these datasets with the behaviour policies that come with the package: 800
+episodes of each task, seed 0. `python tools/docs/dataset_page.py --data data` writes this page from them.
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
     safemil data info data/goal1
     safemil data split data/goal1 --nonpreferred 50 --unlabeled 200
     safemil data fetch SafetyPointGoal1-v0        # the DSRL file instead, where there is internet
 
-## Beside the paper
+## Comparison with the paper
 
-Means over the paper's split (50 non-preferred episodes; 200 unlabeled, half of them preferred; seed 0) and,
-in brackets, those of Table 1 in the paper's Appendix D, which are of DSRL's episodes. Policies counts those
-that the preferred and the non-preferred episodes come from.
+The table shows mean cost and return over the paper's split (50 non-preferred episodes; 200 unlabeled ones,
+half of them preferred; seed 0). Numbers in brackets are from Table 1 in the paper's Appendix D, which
+describes DSRL's episodes. The columns "policies" count the behaviour policies that the preferred and the
+non-preferred episodes come from. The last column says whether the targets below are met.
 """
-AIM = """
-Aimed for: preferred cost at most 25, and of the paper's numbers at least 80% of both returns and 60% of the
-non-preferred cost.
+TARGETS = """
+The targets are a preferred cost of at most 25, at least 80% of the paper's returns, and at least 60% of
+the paper's non-preferred cost.
 """
 FIGURE = """
 ![Return against cost of every episode](datasets.svg)
 
-Each dot is an episode. The shaded corners are what the split calls preferred (left) and non-preferred
-(right): a return in the upper half of the range, and a cost in the lowest or highest quarter. Stars are the
-means in the paper.
+Each dot is an episode. The shaded corners are the preferred episodes (left) and the non-preferred ones
+(right): the return is in the upper half of its range, and the cost in the lowest or highest quarter. Stars
+are the means in the paper.
 """
 POLICIES = """
 ## The policies
 
-Each has a card beside its weights. Those of Walker2d, Ant and Circle2 are trained by
-`tools/behaviour/train_behaviour.py` (PPO), those of Goal1 and Button1 by
-`tools/behaviour/distil_behaviour.py` (a network that imitates a planner, by DAgger), those of Swimmer
-searched by `tools/behaviour/search_behaviour.py`. Means over 50
-episodes or more, every other one with noise in its actions. Share is the weight of a policy in a dataset:
-those with little of it are there for their low returns, or stand in Goal1 between two kinds. In Walker2d and
-Ant shares are chosen for both kinds of episodes to cost what they do in the paper. With a share of 1 each,
-preferred episodes cost 0.0 and 1.8 and incidents 836 and 607; three methods then clone the preferred ones
-without any cost, and nothing can be told of them. In Goal1 the reckless and the cautious are apart on
-purpose, and their networks small and their noise large: with twelve policies from the one to the other, an
-episode without cost was a matter of the layout and came from any of them, and even clones of the truly
-preferred episodes were as costly as clones of all.
+Each policy has a JSON card beside its weights. The policies of Walker2d, Ant and Circle2 were trained with
+PPO (`tools/behaviour/train_behaviour.py`). Those of Goal1 and Button1 imitate a planner by DAgger
+(`tools/behaviour/distil_behaviour.py`). Those of Swimmer were found by the cross-entropy method
+(`tools/behaviour/search_behaviour.py`).
+
+Return, cost and length are means over at least 50 episodes; every other episode has noise in its actions.
+The share is the relative number of a policy's episodes in a dataset. Policies with a small share provide
+episodes of low return or, in Goal1, episodes between the cautious and the reckless ones.
+
+- **Walker2d and Ant.** The shares are chosen so that preferred and non-preferred episodes cost about as much
+  as in the paper. With a share of 1 for every policy, preferred episodes cost 0.0 and 1.8, and non-preferred
+  ones 836 and 607. Three algorithms then clone the preferred episodes without any cost, and nothing tells
+  them apart.
+- **Goal1.** Cautious and reckless policies are far apart on purpose, with small networks and much noise. With
+  twelve policies from the one extreme to the other, an episode without cost was due to its layout and came
+  from any of them: even clones of the truly preferred episodes cost as much as clones of all episodes.
 """
 
 
@@ -82,9 +86,9 @@ def main() -> None:
         "non-preferred cost",
         "return",
         "policies",
-        "reached",
+        "targets met",
     ]
-    text = HEAD + "\n" + table(titles, rows) + AIM + FIGURE + POLICIES
+    text = HEAD + "\n" + table(titles, rows) + TARGETS + FIGURE + POLICIES
     page = DOCS / "datasets.md"
     page.write_text(text + "".join(f"\n### {task}\n\n{policies(task)}" for task in TABLE), encoding="utf-8")
     print(*figure, page, sep="\n")
@@ -106,21 +110,23 @@ def row(task: str, manifest: dict, trajectories: Trajectories, annotations: Anno
 
 
 def sources(manifest: dict, episodes: np.ndarray) -> int:
-    """How many policies the episodes come from."""
+    """Number of policies that the episodes come from."""
     ends = [each["episodes"][1] for each in manifest["policies"]]
     return len(np.unique(np.searchsorted(ends, episodes, side="right")))
 
 
 def verdict(ours: Means, paper: Means) -> str:
-    """Which of the aims are missed, and by how much."""
-    aims = (
+    """Say which targets are missed, and by how much."""
+    targets = (
         ("preferred cost", ours.preferred_cost, 25.0, -1),
         ("preferred return", ours.preferred_return, 0.8 * paper.preferred_return, 1),
         ("non-preferred cost", ours.nonpreferred_cost, 0.6 * paper.nonpreferred_cost, 1),
         ("non-preferred return", ours.nonpreferred_return, 0.8 * paper.nonpreferred_return, 1),
     )
     missed = [
-        f"{name} {mine:.1f}, not {aim:.1f}" for name, mine, aim, sign in aims if sign * (mine - aim) < 0
+        f"{name} {mine:.1f}, not {target:.1f}"
+        for name, mine, target, sign in targets
+        if sign * (mine - target) < 0
     ]
     return "; ".join(missed) or "yes"
 

@@ -1,7 +1,7 @@
-"""The DSRL datasets, from their copy on Hugging Face, for those who have internet.
+"""Download of the DSRL datasets from Hugging Face.
 
-A download that breaks goes on where it stopped. What came is noted beside the file (size, SHA-256, address)
-on the first download, and checked against that note afterwards.
+An interrupted download is resumed. The first download writes a JSON file beside the dataset with its size,
+SHA-256 and address; later calls compare the dataset with it.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from safemil.tasks import catalog
 
 HOST = "https://huggingface.co"
 COLLECTION = "datasets/YYY-45/DSRL/resolve/main"
-FILES = {  # as in DSRL's own table
+FILES = {  # names as in DSRL
     "SafetyWalker2dVelocity-v1": "SafetyWalker2dVelocityGymnasium-v1-300-2729.hdf5",
     "SafetySwimmerVelocity-v1": "SafetySwimmerVelocityGymnasium-v1-200-1686.hdf5",
     "SafetyAntVelocity-v1": "SafetyAntVelocityGymnasium-v1-250-2249.hdf5",
@@ -31,20 +31,20 @@ FILES = {  # as in DSRL's own table
     "SafetyPointButton1-v0": "SafetyPointButton1Gymnasium-v0-200-2268.hdf5",
 }
 BLOCK = 1 << 20  # bytes
-TRIES = 5  # in a row that bring nothing new
-TIMEOUT = 30.0  # s without a byte
+TRIES = 5  # requests in a row without a new byte, before giving up
+TIMEOUT = 30.0  # seconds without a byte, before a request fails
 
 
 def folder() -> Path:
-    """Where DSRL keeps its files: $DSRL_DATASET_DIR, else ~/.dsrl/datasets."""
+    """Folder in which DSRL keeps its files: $DSRL_DATASET_DIR, else ~/.dsrl/datasets."""
     return Path(os.environ.get("DSRL_DATASET_DIR") or Path.home() / ".dsrl" / "datasets")
 
 
 def fetch(task: str, out: Path | None = None, *, host: str | None = None, progress: bool = False) -> Path:
-    """Download a task's DSRL file, unless it is there; gives its path.
+    """Download the DSRL file of a task, unless it exists, and return its path.
 
-    `out` is the file to write (default: DSRL's own name in `folder()`). `host` stands in for Hugging Face,
-    as does the variable HF_ENDPOINT.
+    `out` is the file to write; the default is DSRL's name in `folder()`. `host`, or else the environment
+    variable HF_ENDPOINT, replaces Hugging Face.
     """
     catalog.task(task)
     path = out or folder() / FILES[task]
@@ -57,13 +57,13 @@ def fetch(task: str, out: Path | None = None, *, host: str | None = None, progre
     part = path.with_name(path.name + ".part")
     with _explaining(task, address):
         _download(address, part, task, progress)
-    _note(part, path, address)
+    _write_checksum(part, path, address)
     os.replace(part, path)
     return path
 
 
 def _download(address: str, part: Path, task: str, progress: bool) -> None:
-    """Ask for what is missing until all is there, or until several requests in a row bring nothing."""
+    """Request the missing bytes until the file is complete, or several requests in a row bring none."""
     idle, version = 0, ""
     while True:
         before = _size(part)
@@ -75,11 +75,13 @@ def _download(address: str, part: Path, task: str, progress: bool) -> None:
             return
         idle = idle + 1 if _size(part) <= before else 0
         if idle >= TRIES:
-            raise InputError(f"the connection to {address} breaks each time; what came is kept in {part}.")
+            raise InputError(
+                f"the connection to {address} breaks each time; the downloaded part is kept in {part}."
+            )
 
 
 def _request(address: str, part: Path, version: str, task: str, progress: bool) -> tuple[bool, str]:
-    """Add to the part what one request brings; whether that is all, and the file's version."""
+    """Append the bytes of one request; return whether the file is complete, and its version (ETag)."""
     have = _size(part)
     headers = {"User-Agent": "safemil", "Accept-Encoding": "identity"}
     if have:
@@ -93,7 +95,7 @@ def _request(address: str, part: Path, version: str, task: str, progress: bool) 
         error.close()
         if _total(error.headers) == have:
             return True, version
-        part.unlink()  # longer than the file, so not a part of it
+        part.unlink()  # it is longer than the file, so it is of another one
         return False, ""
     with answer:
         resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -122,14 +124,14 @@ def _length(headers: Any) -> int | None:
 
 
 def _total(headers: Any) -> int | None:
-    """Of the whole file, in an answer about a part: `Content-Range: bytes 5-9/10`."""
+    """Size of the whole file in an answer with a part of it: `Content-Range: bytes 5-9/10`."""
     total = str(headers.get("Content-Range", "")).rpartition("/")[2]
     return int(total) if total.isdigit() else None
 
 
 @contextmanager
 def _explaining(task: str, address: str) -> Iterator[None]:
-    """Say in an error what to do instead."""
+    """Add to errors how to get data without internet."""
     instead = f"`safemil data make {task}` makes data of this task without internet"
     try:
         yield
@@ -147,26 +149,26 @@ def _explaining(task: str, address: str) -> Iterator[None]:
         raise InputError(f"{error} {instead[0].upper() + instead[1:]}.") from error
 
 
-def _note(content: Path, path: Path, address: str) -> None:
-    with atomic_file(_note_of(path)) as target:
-        noted = {"address": address, "bytes": content.stat().st_size, "sha256": _sha256(content)}
-        target.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+def _write_checksum(content: Path, path: Path, address: str) -> None:
+    with atomic_file(_checksum_path(path)) as target:
+        checksum = {"address": address, "bytes": content.stat().st_size, "sha256": _sha256(content)}
+        target.write_text(json.dumps(checksum, indent=2) + "\n", encoding="utf-8")
 
 
-def _note_of(path: Path) -> Path:
+def _checksum_path(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
 def _check(path: Path, address: str) -> None:
-    """A file that is there is what was downloaded; one from elsewhere is noted as it is."""
-    if not _note_of(path).exists():
-        _note(path, path, address)
+    """Compare a file with its checksum, or write the checksum of a file that was downloaded otherwise."""
+    if not _checksum_path(path).exists():
+        _write_checksum(path, path, address)
         return
-    noted = json.loads(_note_of(path).read_text(encoding="utf-8"))
-    if path.stat().st_size != noted["bytes"] or _sha256(path) != noted["sha256"]:
+    checksum = json.loads(_checksum_path(path).read_text(encoding="utf-8"))
+    if path.stat().st_size != checksum["bytes"] or _sha256(path) != checksum["sha256"]:
         raise InputError(
-            f"{path} is not the file that was downloaded ({noted['bytes']} bytes, SHA-256 "
-            f"{noted['sha256'][:16]}...); remove it and {_note_of(path).name} to download it anew."
+            f"{path} is not the file that was downloaded ({checksum['bytes']} bytes, SHA-256 "
+            f"{checksum['sha256'][:16]}...); remove it and {_checksum_path(path).name} to download it again."
         )
 
 

@@ -1,4 +1,4 @@
-"""Episodes: what they are, and how they are read, written, described and split."""
+"""Episodes, and functions that read, write, describe and split them."""
 
 from safemil.data.describing import Description, describe, shared_episodes
 from safemil.data.formats import load, load_annotated, read_manifest, save

@@ -1,6 +1,4 @@
-"""CSV tables, separated by commas, semicolons or tabs. CSV has no place for the action bounds: give them."""
-
-# pyarrow has no types and exports what mypy takes for private names.
+"""CSV tables, separated by commas, semicolons or tabs. CSV has no place for action bounds."""
 
 from pathlib import Path
 
@@ -16,7 +14,7 @@ SEPARATORS = ",;\t"
 
 
 def recognises(path: Path) -> bool:
-    """Whether the first line is text with a separator in it."""
+    """Whether the first line is text and contains a separator."""
     return path.is_file() and any(separator in _first_line(path) for separator in SEPARATORS)
 
 
@@ -27,7 +25,7 @@ def read(path: Path, options: Options) -> Contents:
         table = csv.read_csv(
             path,
             parse_options=csv.ParseOptions(delimiter=separator),
-            # Only what is empty is missing: "nan" is a number, and is refused with its place.
+            # Only empty fields are missing values; "nan" is a number, which is refused later.
             convert_options=csv.ConvertOptions(null_values=[""]),
         )
     except pa.ArrowInvalid as error:

@@ -1,4 +1,4 @@
-"""What is in a dataset, and what looks wrong in it."""
+"""Summary statistics of a dataset, and its suspicious columns and episodes."""
 
 import hashlib
 from collections import defaultdict
@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemil.data.trajectories import Annotations, Floats, Ints, Trajectories
+from safemil.arrays import Floats, Ints
+from safemil.data.trajectories import Annotations, Trajectories
 
-SHORT = 0.1  # of the median length; an episode below it was probably cut
-FROZEN = 0.5  # of an episode's steps may repeat the observation before
-SATURATED = 0.999  # of the bounds
-FAR = 10.0  # deviations from the mean, where even heavy tails seldom go
-RARE = 0.05  # of the episodes: what more of them do is their nature, not a fault
+SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
+FROZEN = 0.5  # flag episodes in which more than this share of the observations repeats the previous one
+SATURATED = 0.999  # an action this large, in [-1, 1], is at its bound
+FAR = 10.0  # standard deviations from the mean; even heavy tails seldom go further
+RARE = 0.05  # flag outliers of a column only if at most this share of the episodes has one
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Least, middle and greatest of some numbers, and their mean."""
+    """Minimum, median, maximum and mean."""
 
     low: float
     median: float
@@ -30,6 +31,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Column:
+    """Minimum, maximum, mean and standard deviation of a column."""
+
     name: str
     low: float
     high: float
@@ -39,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Something about an episode that deserves a look."""
+    """An episode that may be faulty, and the reason."""
 
     episode: int | str
     reason: str
@@ -47,20 +50,20 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class Description:
-    """A dataset at a glance; `as_dict` is what JSON can hold."""
+    """Summary of a dataset; `as_dict` returns what JSON can hold."""
 
     episodes: int
     steps: int
     observation_size: int
     action_size: int
     lengths: Spread
-    final_observations: int  # episodes that have one
-    terminated: int  # episodes that the task itself ended
-    columns: tuple[Column, ...]  # actions as scaled to [-1, 1]
+    final_observations: int  # number of episodes with a final observation
+    terminated: int  # number of episodes that the task itself ended
+    columns: tuple[Column, ...]  # of observations, then of actions scaled to [-1, 1]
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
-    constant: tuple[str, ...]
-    duplicate: tuple[tuple[str, ...], ...]  # columns that are equal everywhere
+    constant: tuple[str, ...]  # names of constant columns
+    duplicate: tuple[tuple[str, ...], ...]  # names of columns that are equal to each other
     suspicious: tuple[Suspicion, ...]
     returns: Spread | None
     costs: Spread | None
@@ -71,7 +74,7 @@ class Description:
 
 
 def describe(trajectories: Trajectories, annotations: Annotations | None = None) -> Description:
-    """Measure a dataset and look for columns and episodes that seem wrong."""
+    """Summarise a dataset and look for faulty columns and episodes."""
     columns = _columns(trajectories)
     constant = tuple(column.name for column in columns if column.low == column.high)
     sums = None if annotations is None else annotations.episode_sums(trajectories.lengths)
@@ -96,18 +99,14 @@ def describe(trajectories: Trajectories, annotations: Annotations | None = None)
 
 
 def shared_episodes(a: Trajectories, b: Trajectories) -> Ints:
-    """Numbers (in a, in b) of episodes with the same observations and actions, (pairs, 2).
+    """Numbers of the episodes of `a` whose observations and actions are also those of an episode of `b`.
 
     >>> walk = Trajectories(np.arange(6).reshape(6, 1), np.zeros((6, 1)), lengths=[1, 2, 3])
     >>> shared_episodes(walk, walk.take([2, 0]))
-    array([[0, 1],
-           [2, 0]])
+    array([0, 2])
     """
-    theirs = defaultdict(list)
-    for number, digest in enumerate(_episode_digests(b)):
-        theirs[digest].append(number)
-    pairs = [(number, other) for number, digest in enumerate(_episode_digests(a)) for other in theirs[digest]]
-    return np.array(pairs, np.int64).reshape(-1, 2)
+    others = set(_episode_digests(b))
+    return np.flatnonzero([digest in others for digest in _episode_digests(a)])
 
 
 def _columns(trajectories: Trajectories) -> tuple[Column, ...]:
@@ -131,17 +130,17 @@ def _column_values(trajectories: Trajectories) -> Iterator[Floats]:
 
 
 def _duplicates(trajectories: Trajectories, constant: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    alike = defaultdict(list)
+    groups = defaultdict(list)  # names by content
     for name, values in zip(_column_names(trajectories), _column_values(trajectories), strict=True):
         if name not in constant:
-            alike[values.tobytes()].append(name)
-    return tuple(tuple(names) for names in alike.values() if len(names) > 1)
+            groups[values.tobytes()].append(name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 def _suspicions(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iterator[Suspicion]:
-    """All reasons, episode by episode."""
+    """Run all checks and sort what they flag by episode."""
     reasons: dict[int, list[str]] = defaultdict(list)
-    for check in (_short, _twins, _frozen, _dull_actions):
+    for check in (_short, _duplicate_episodes, _frozen, _saturated_or_zero_actions):
         for episode, reason in check(trajectories):
             reasons[episode].append(reason)
     for episode, reason in _outliers(trajectories, columns):
@@ -152,12 +151,14 @@ def _suspicions(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iter
 
 
 def _short(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
+    """Flag episodes far shorter than the median."""
     median = float(np.median(trajectories.lengths))
     for episode in np.flatnonzero(trajectories.lengths < SHORT * median):
         yield int(episode), f"only {trajectories.lengths[episode]} steps long, the median is {median:g}"
 
 
-def _twins(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
+def _duplicate_episodes(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
+    """Flag episodes identical to an earlier one."""
     first: dict[bytes, int] = {}
     for episode, digest in enumerate(_episode_digests(trajectories)):
         if first.setdefault(digest, episode) != episode:
@@ -165,6 +166,7 @@ def _twins(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
 
 
 def _frozen(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
+    """Flag episodes with many repeated observations."""
     observations, starts = trajectories.observations, trajectories.starts
     same = np.zeros(trajectories.steps, bool)
     same[1:] = (observations[1:] == observations[:-1]).all(axis=1)
@@ -174,34 +176,36 @@ def _frozen(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
         yield int(episode), f"{share[episode]:.0%} of its observations repeat the one before"
 
 
-def _dull_actions(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
-    size = np.abs(trajectories.actions)
-    for entries, reason in (
-        (size >= SATURATED, "every action is at its bounds"),
-        (size == 0, "every action is zero"),
+def _saturated_or_zero_actions(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
+    """Flag episodes in which every action is at its bounds, or every action is zero."""
+    magnitude = np.abs(trajectories.actions)
+    for matches, reason in (
+        (magnitude >= SATURATED, "every action is at its bounds"),
+        (magnitude == 0, "every action is zero"),
     ):
-        always = np.logical_and.reduceat(np.all(entries, axis=1), trajectories.starts)
+        always = np.logical_and.reduceat(np.all(matches, axis=1), trajectories.starts)
         for episode in np.flatnonzero(always):
             yield int(episode), reason
 
 
 def _outliers(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iterator[tuple[int, str]]:
-    """Observations far from the mean, in columns where few episodes have any."""
+    """Flag observations far from the mean, in columns where at most 5% of the episodes have one."""
     values = trajectories.observations
     observed = columns[: trajectories.observation_size]
-    center, deviation = (
-        np.array([getattr(each, name) for each in observed]) for name in ("mean", "deviation")
+    mean, deviation = (np.array([getattr(each, name) for each in observed]) for name in ("mean", "deviation"))
+    distance = np.maximum(  # (episodes, S), the greatest distance from the mean
+        np.maximum.reduceat(values, trajectories.starts) - mean,
+        mean - np.minimum.reduceat(values, trajectories.starts),
     )
-    reach = np.maximum(np.maximum.reduceat(values, trajectories.starts) - center, 0)
-    reach = np.maximum(reach, center - np.minimum.reduceat(values, trajectories.starts))
-    far = reach > FAR * np.maximum(deviation, np.finfo(np.float32).tiny)  # (episodes, S)
+    far = distance > FAR * np.maximum(deviation, np.finfo(np.float32).tiny)
     far &= far.sum(axis=0) <= max(1, RARE * len(trajectories))
     for episode, column in np.argwhere(far):
-        times = reach[episode, column] / deviation[column]
+        times = distance[episode, column] / deviation[column]
         yield int(episode), f"{observed[column].name} is {times:.0f} deviations from its mean"
 
 
 def _episode_digests(trajectories: Trajectories) -> Iterator[bytes]:
+    """SHA-256 of the observations and actions of each episode."""
     for start, length in zip(trajectories.starts, trajectories.lengths, strict=True):
         rows = slice(start, start + length)
         digest = hashlib.sha256(f"{length} ".encode())

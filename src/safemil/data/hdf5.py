@@ -1,10 +1,8 @@
-"""HDF5 as DSRL and D4RL have it: flat arrays, a row per step, cut where `terminals` or `timeouts` are set.
+"""HDF5 in the layout of DSRL and D4RL: flat arrays, a row per step; `terminals` and `timeouts` end episodes.
 
-What these have no place for (episode names, step numbers, which final observations are known, action
-bounds) goes into a group `safemil`, which other readers pass over.
+A group `safemil` holds what that layout has no place for: names of episodes, numbers of first steps, which
+final observations are known, and action bounds. Other readers ignore it.
 """
-
-# h5py has no types and exports what mypy takes for private names.
 
 from io import BytesIO
 from pathlib import Path
@@ -14,58 +12,67 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from safemil.data.interchange import Contents, Options, in_unit_box, listed, written_actions
-from safemil.data.trajectories import Bools, Floats, Ints, Trajectories
+from safemil.arrays import Bools, Floats, Ints
+from safemil.data.interchange import Contents, Options, begins_with, in_unit_box, listed, written_actions
+from safemil.data.trajectories import Trajectories
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = (".hdf5", ".h5")
 MAGIC = b"\x89HDF\r\n\x1a\n"
-OURS = "safemil"
-NOTED = ("ids", "first_steps", "has_final", "action_low", "action_high")
+NEEDED = ("observations", "actions")
+DIMENSIONS = {  # of each array, whose rows are steps
+    "observations": 2,
+    "actions": 2,
+    "next_observations": 2,
+    "terminals": 1,
+    "timeouts": 1,
+    "rewards": 1,
+    "costs": 1,
+}
+GROUP = "safemil"
+EXTRAS = ("ids", "first_steps", "has_final", "action_low", "action_high")
 
 
 def recognises(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return begins_with(path, MAGIC)
 
 
 def read(path: Path, options: Options) -> Contents:
+    options.refuse_columns("HDF5")
     try:
         with h5py.File(path, "r") as file:
             return _read(file, options)
-    except (OSError, RuntimeError, KeyError) as error:  # h5py's three ways of saying so
+    except (OSError, RuntimeError, KeyError) as error:  # h5py raises any of the three
         raise InputError(f"the HDF5 file is damaged or cut short: {error}") from error
 
 
 def _read(file: h5py.File, options: Options) -> Contents:
-    observations = _array(file, "observations", 2)
-    actions = _array(file, "actions", 2, len(observations))
-    if not len(observations):
-        raise InputError('"observations" has no rows; need at least one step.')
-    terminals, ends = _ends(file, len(observations))
-    lengths = np.diff(ends, prepend=-1)
-    noted = _noted(file)
-    bounds = (noted["action_low"], noted["action_high"]) if noted else None
-    names = [f"actions[{i}]" for i in range(actions.shape[1])]
-    scaled, low, high = in_unit_box(actions, options.action_bounds, bounds, names)
-    rewards, costs = (_optional(file, name, len(observations)) for name in ("rewards", "costs"))
+    datasets = _checked_datasets(file)
+    extras = {name: _values(each) for name, each in _checked_extras(file, datasets).items()}
+    arrays = {name: _values(each) for name, each in datasets.items()}
+    arrays |= {name: arrays[name].reshape(-1) for name in arrays if DIMENSIONS[name] == 1}
+    steps, width = arrays["actions"].shape
+    flags = {name: arrays.get(name, np.zeros(steps)) != 0 for name in ("terminals", "timeouts")}
+    ends = _ends(flags["terminals"] | flags["timeouts"])
+    bounds = (extras["action_low"], extras["action_high"]) if extras else None
+    names = [f"actions[{i}]" for i in range(width)]
+    scaled, low, high = in_unit_box(arrays["actions"], options.action_bounds, bounds, names)
+    following = arrays.get("next_observations")
     return Contents(
         Trajectories(
-            observations=observations,
+            observations=arrays["observations"],
             actions=scaled,
-            lengths=lengths,
-            final_observations=_finals(file, ends, len(observations)),
-            has_final=noted.get("has_final"),
-            terminated=terminals[ends],
+            lengths=np.diff(ends, prepend=-1),
+            final_observations=None if following is None else following[ends],
+            has_final=extras.get("has_final"),
+            terminated=flags["terminals"][ends],
             action_low=low,
             action_high=high,
-            ids=noted.get("ids"),
-            first_steps=noted.get("first_steps"),
+            ids=extras.get("ids"),
+            first_steps=extras.get("first_steps"),
         ),
-        rewards,
-        costs,
+        rewards=arrays.get("rewards"),
+        costs=arrays.get("costs"),
     )
 
 
@@ -83,36 +90,26 @@ def write(path: Path, contents: Contents) -> None:
         "costs": contents.costs,
         "next_observations": _next_observations(held) if held.has_final.any() else None,
     }
-    buffer = BytesIO()  # h5py itself can neither report a full disk in one error nor close the file after it
+    buffer = BytesIO()  # on a full disk h5py can neither raise a single error nor close the file
     with h5py.File(buffer, "w") as file:
         for name, values in arrays.items():
             if values is not None:
                 file.create_dataset(name, data=values, compression="gzip", compression_opts=1, shuffle=True)
-        ours = file.create_group(OURS)
-        for name in NOTED:
+        extras = file.create_group(GROUP)
+        for name in EXTRAS:
             values = getattr(held, name)
-            ours[name] = values.astype(object) if values.dtype.kind == "U" else values
+            extras[name] = values.astype(object) if values.dtype.kind == "U" else values
     path.write_bytes(buffer.getbuffer())
 
 
-def _ends(file: h5py.File, steps: int) -> tuple[Bools, Ints]:
-    """Where the task ended itself, and the last row of each episode; a last unfinished one is kept."""
-    flags = {name: _optional(file, name, steps) for name in ("terminals", "timeouts")}
-    terminals, timeouts = (np.zeros(steps, bool) if each is None else each != 0 for each in flags.values())
-    if all(each is None for each in flags.values()):
-        raise InputError(f'need "terminals" or "timeouts" to tell episodes apart; there are: {listed(file)}.')
-    ends = np.flatnonzero(terminals | timeouts)
-    return terminals, ends if ends.size and ends[-1] == steps - 1 else np.append(ends, steps - 1)
-
-
-def _finals(file: h5py.File, ends: Ints, steps: int) -> npt.NDArray[Any] | None:
-    if "next_observations" not in file:
-        return None
-    return _array(file, "next_observations", 2, steps)[ends]
+def _ends(flags: Bools) -> Ints:
+    """Last row of each episode; a last episode that no flag ends is kept."""
+    ends = np.flatnonzero(flags)
+    return ends if ends.size and ends[-1] == len(flags) - 1 else np.append(ends, len(flags) - 1)
 
 
 def _next_observations(held: Trajectories) -> Floats:
-    """Each row's successor; NaN where it isn't known."""
+    """Observation after each row, NaN where it is unknown."""
     following = np.roll(held.observations, -1, axis=0)
     following[held.starts + held.lengths - 1] = np.where(
         held.has_final[:, None], held.final_observations, np.nan
@@ -120,29 +117,57 @@ def _next_observations(held: Trajectories) -> Floats:
     return following
 
 
-def _optional(file: h5py.File, name: str, steps: int) -> npt.NDArray[Any] | None:
-    return _array(file, name, 1, steps) if name in file else None
+def _checked_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Find the arrays, and compare their declared types and shapes before anything is read."""
+    found = {name: _dataset(file, name) for name in DIMENSIONS if name in NEEDED or name in file}
+    if "terminals" not in found and "timeouts" not in found:
+        raise InputError(f'need "terminals" or "timeouts" to tell episodes apart; there are: {listed(file)}.')
+    rows: int | None = None
+    for name, each in found.items():
+        _check_declared(name, each, rows)
+        rows = each.shape[0]
+    if not rows:
+        raise InputError('"observations" has no rows; need at least one step.')
+    width = found["observations"].shape[1]
+    if "next_observations" in found and found["next_observations"].shape[1] != width:
+        wrong = found["next_observations"].shape[1]
+        raise InputError(f'"next_observations" is {wrong} wide, the other observations {width}.')
+    return found
 
 
-def _array(group: h5py.Group, name: str, dimensions: int, rows: int | None = None) -> npt.NDArray[Any]:
-    values: npt.NDArray[Any] = _dataset(group, name)[()]
-    if values.dtype.kind not in "fiub":
-        raise InputError(f'"{name}" must hold numbers, but holds {values.dtype}.')
-    if dimensions == 1 and values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != dimensions or (rows is not None and len(values) != rows):
+def _check_declared(name: str, dataset: h5py.Dataset, rows: int | None) -> None:
+    shape: tuple[int, ...] = dataset.shape or ()
+    dimensions = DIMENSIONS[name]
+    if dataset.dtype.kind not in "fiub":
+        raise InputError(f'"{name}" must hold numbers, but holds {dataset.dtype}.')
+    column = dimensions == 1 and len(shape) == 2 and shape[1] == 1  # flags may be a column
+    if (len(shape) != dimensions and not column) or (rows is not None and shape[0] != rows):
         wanted = "any number of" if rows is None else rows
-        raise InputError(
-            f'"{name}" must have {wanted} rows and {dimensions} dimensions, not shape {values.shape}.'
-        )
-    return values
+        raise InputError(f'"{name}" must have {wanted} rows and {dimensions} dimensions, not shape {shape}.')
+
+
+def _checked_extras(file: h5py.File, datasets: dict[str, h5py.Dataset]) -> dict[str, h5py.Dataset]:
+    """Find what `write` added, if anything, and check its declared shapes."""
+    if GROUP not in file or not isinstance(file.get(GROUP, getlink=True), h5py.HardLink):
+        return {}
+    found = {name: _dataset(file[GROUP], name) for name in EXTRAS}
+    steps, width = datasets["actions"].shape
+    episodes = found["ids"].shape
+    for name, each in found.items():
+        wanted = (width,) if name.startswith("action_") else episodes
+        if each.shape != wanted or len(wanted) != 1 or wanted[0] > max(steps, width):
+            raise InputError(
+                f'"{GROUP}/{name}" has shape {each.shape}, which does not fit {steps} steps and '
+                f"{width} action columns; write the file again."
+            )
+    return found
 
 
 def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
-    """An array in this very file: links and outside storage could make us read another."""
+    """Find an array in the file itself: links and external storage could make us read another file."""
     if name not in group:
         raise InputError(
-            f'there is no "{name}"; a flat file in the manner of DSRL needs it (here: {listed(group)}).'
+            f'there is no "{name}"; a file in the layout of DSRL needs it (here: {listed(group)}).'
         )
     found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
@@ -150,9 +175,6 @@ def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     return found
 
 
-def _noted(file: h5py.File) -> dict[str, npt.NDArray[Any]]:
-    """What our writer added."""
-    if not isinstance(file.get(OURS, getlink=True) if OURS in file else None, h5py.HardLink):
-        return {}
-    found = {name: _dataset(file[OURS], name) for name in NOTED}
-    return {name: each.asstr()[()] if each.dtype.kind == "O" else each[()] for name, each in found.items()}
+def _values(dataset: h5py.Dataset) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[()]
+    return values

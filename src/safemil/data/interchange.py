@@ -1,33 +1,36 @@
-"""What every reader gives and every writer takes."""
+"""Types that readers return and writers take, and functions that several formats share."""
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Doubles
 from safemil.data.trajectories import (
     ROUNDING,
     Annotations,
-    Doubles,
     Trajectories,
     check_bounds,
+    check_finite,
+    first_true,
     scaled_actions,
 )
 from safemil.errors import InputError
 
-Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # least and greatest action: one number each, or one per column
+Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table are called.
+    """Names of the columns of a table.
 
     `observation` and `action` name one column of lists, or several columns of numbers: `"speed,gap"`,
-    or `"obs_*"` for all that begin with `obs_`. Left out, they are `observation` or else `obs_*`,
-    and `action` or else `act_*`.
+    or `"obs_*"` for all that begin with `obs_`. The defaults are `observation` or else `obs_*`, and
+    `action` or else `act_*`.
     """
 
     episode: str = "episode"
@@ -41,82 +44,91 @@ class Columns:
 
 @dataclass(frozen=True)
 class Options:
-    """How a file is to be read."""
+    """Column names and action bounds that the caller gives to a reader."""
 
     columns: Columns = Columns()
     action_bounds: Bounds | None = None
 
+    def refuse_columns(self, format: str) -> None:
+        """Raise if column names were given for a format that has none."""
+        if self.columns != Columns():
+            raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
+
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a file holds; rewards and costs as found, unchecked until someone asks for them."""
+    """Everything in a file. Rewards and costs are as found; `annotations` checks them."""
 
     trajectories: Trajectories
     rewards: npt.NDArray[Any] | None = None  # (steps,)
     costs: npt.NDArray[Any] | None = None  # (steps,)
-    names: tuple[str, str] = ("rewards", "costs")  # what the file calls them, or would
-    manifest: dict[str, Any] = field(default_factory=dict)  # where they come from, if the file says
+    names: tuple[str, str] = ("rewards", "costs")  # names of rewards and costs in the file
+    manifest: dict[str, Any] = field(default_factory=dict)  # origin of the episodes, kept by stores
 
     def annotations(self) -> Annotations:
-        """Rewards and costs, or an error that says which of them is missing or where one isn't a number."""
+        """Return rewards and costs; raise if they are missing or not finite."""
         found = []
         for name, values in zip(self.names, (self.rewards, self.costs), strict=True):
             if values is None:
                 raise InputError(f'need rewards and costs for this, but there is no "{name}".')
-            bad = ~np.isfinite(values)
-            if bad.any():
-                row = int(np.argmax(bad))
-                raise InputError(
-                    f'"{name}" must be finite, but is {values[row]} at {self.trajectories.where(row)}.'
-                )
+            check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def begins_with(path: Path, magic: bytes) -> bool:
+    """Whether a path is a file with these first bytes."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def in_unit_box(
     actions: npt.NDArray[Any], given: Bounds | None, recorded: Bounds | None, names: list[str]
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Actions scaled to [-1, 1], and the bounds: those given, else those in the file, else -1 and 1."""
+    """Scale actions to [-1, 1] from the bounds given, else those recorded in the file, else -1 and 1."""
     low, high = (_per_column(bound, len(names)) for bound in given or recorded or (-1.0, 1.0))
     check_bounds(low, high)
     scaled = scaled_actions(actions, low, high)
     far = (np.abs(scaled) > 1 + ROUNDING) & np.isfinite(scaled)
     if far.any():
-        row, column = (int(i) for i in np.argwhere(far)[0])
+        row, column = first_true(far)
         raise InputError(
             f'"{names[column]}" holds {actions[row, column]:g}, outside its bounds '
-            f"{low[column]:g} to {high[column]:g}; give those that the log was recorded with: "
-            "--action-low and --action-high, or action_bounds=(low, high), one number each or one per column."
+            f"{low[column]:g} to {high[column]:g}; give the action bounds that the log was recorded with, "
+            "low and high, one number each or one per column."
         )
     return scaled, low, high
 
 
 def written_actions(trajectories: Trajectories) -> npt.NDArray[Any]:
-    """Actions in the units of the log; as short as can be, since half the files need no scaling."""
+    """Actions in recorded units: float64, or float32 if the bounds are -1 and 1 and nothing is scaled."""
     unit = (trajectories.action_low == -1).all() and (trajectories.action_high == 1).all()
     return trajectories.actions if unit else trajectories.recorded_actions()
 
 
 def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names for a message, the first few of many."""
+    """Join names for a message, at most the first `most`."""
     found = list(names)
     return ", ".join(found[:most]) + (", ..." if len(found) > most else "") or "none"
 
 
 def bounds_to_json(trajectories: Trajectories) -> str:
-    """The recorded bounds as our writers keep them; Python's floats survive JSON exactly."""
+    """Recorded bounds as JSON, which holds Python's floats exactly."""
     return json.dumps(
         {"action_low": trajectories.action_low.tolist(), "action_high": trajectories.action_high.tolist()}
     )
 
 
 def bounds_from_json(text: str | bytes) -> Bounds:
+    """Recorded bounds from what `bounds_to_json` wrote."""
     try:
         found = json.loads(text)
         return found["action_low"], found["action_high"]
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"the recorded action bounds can't be read ({text!r}); write the file anew."
+            f"the recorded action bounds can't be read ({text!r}); write the file again."
         ) from error
 
 

@@ -1,13 +1,11 @@
-"""Parquet tables. Ours hold list columns, and the recorded action bounds in the schema's metadata."""
-
-# pyarrow has no types and exports what mypy takes for private names.
+"""Parquet tables. `write` makes columns of lists, and puts the action bounds into the schema's metadata."""
 
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from safemil.data.interchange import Contents, Options, bounds_from_json, bounds_to_json
+from safemil.data.interchange import Contents, Options, begins_with, bounds_from_json, bounds_to_json
 from safemil.data.table import from_table, to_table
 from safemil.errors import InputError
 
@@ -17,10 +15,7 @@ METADATA = b"safemil"
 
 
 def recognises(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return begins_with(path, MAGIC)
 
 
 def read(path: Path, options: Options) -> Contents:
@@ -29,8 +24,8 @@ def read(path: Path, options: Options) -> Contents:
             table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"the Parquet file is damaged or cut short: {error}") from error
-    noted = (table.schema.metadata or {}).get(METADATA)
-    return from_table(table, options, None if noted is None else bounds_from_json(noted))
+    bounds = (table.schema.metadata or {}).get(METADATA)
+    return from_table(table, options, None if bounds is None else bounds_from_json(bounds))
 
 
 def write(path: Path, contents: Contents) -> None:

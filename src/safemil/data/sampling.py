@@ -1,8 +1,8 @@
-"""Episodes on the device, and draws of segments and bags from them.
+"""Episodes as JAX arrays, and random segments, bags and steps of them.
 
-A segment is drawn in two steps, an episode uniformly and then a start uniformly among those that leave
-room for H steps, so no segment crosses the border of an episode. An episode shorter than H contributes
-itself, with a mask.
+A segment is drawn in two stages: an episode uniformly, then a start uniformly among those that leave room
+for H steps, so no segment crosses the end of an episode. An episode shorter than H is drawn as a whole and
+padded, with a mask.
 """
 
 import dataclasses
@@ -23,17 +23,23 @@ ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the m
 
 
 class Scaler(NamedTuple):
-    """Standardises observations with the unlabeled pile's mean and deviation."""
+    """Standardises observations: subtracts the mean and divides by the standard deviation."""
 
     mean: Float[Array, " S"]
-    deviation: Float[Array, " S"]
+    deviation: Float[Array, " S"]  # 1 for constant columns
 
     @staticmethod
     def of(trajectories: Trajectories) -> "Scaler":
-        """A column that never moves keeps its scale: dividing by its rounding noise would blow it up."""
-        mean = trajectories.observations.mean(axis=0, dtype=np.float64)
-        deviation = trajectories.observations.std(axis=0, dtype=np.float64)
-        deviation = np.where(deviation > 1e-6 * (1 + np.abs(mean)), deviation, 1.0)
+        """Measure mean and standard deviation of each column.
+
+        A column is constant if its deviation is within rounding of its largest value: dividing by that
+        would amplify noise.
+        """
+        observations = trajectories.observations
+        mean = observations.mean(axis=0, dtype=np.float64)
+        deviation = observations.std(axis=0, dtype=np.float64)
+        rounding = np.maximum(1e-6 * np.abs(observations).max(axis=0), np.finfo(np.float32).tiny)
+        deviation = np.where(deviation > rounding, deviation, 1.0)
         return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
 
     def __call__(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch S"]:
@@ -42,7 +48,7 @@ class Scaler(NamedTuple):
 
 
 class Pile(eqx.Module):
-    """Episodes laid end to end on the device, observations standardised."""
+    """Concatenated episodes as JAX arrays, observations standardised."""
 
     observations: Float[Array, "steps S"]
     actions: Float[Array, "steps A"]
@@ -76,7 +82,7 @@ class Pile(eqx.Module):
 
 
 class Dataset(NamedTuple):
-    """What an algorithm sees: two piles, and true rewards and costs only where it declares the need."""
+    """The data given to an algorithm: two piles, and true rewards and costs only if it declares the need."""
 
     unlabeled: Pile
     nonpreferred: Pile | None = None
@@ -99,9 +105,11 @@ class Dataset(NamedTuple):
 
     @staticmethod
     def empty(observation_size: int, action_size: int) -> "Dataset":
-        """One step of zeros: enough to know the shape of an algorithm's networks."""
+        """Make a dataset of one step of zeros, which gives an algorithm's networks their shapes."""
         one = Trajectories(np.zeros((1, observation_size)), np.zeros((1, action_size)), [1])
-        pile = dataclasses.replace(Pile.of(one, Scaler.of(one)), longest=sys.maxsize)  # no length is too long
+        pile = dataclasses.replace(
+            Pile.of(one, Scaler.of(one)), longest=sys.maxsize
+        )  # allows any segment length
         return Dataset(pile, pile, jnp.zeros(1), jnp.zeros(1))
 
 
@@ -111,18 +119,18 @@ class Segments(NamedTuple):
     observations: Float[Array, "*batch H S"]
     actions: Float[Array, "*batch H A"]
     mask: Float[Array, "*batch H"]
-    rows: Int[Array, "*batch H"]  # where each step stands in its pile
+    rows: Int[Array, "*batch H"]  # row of each step in its pile
 
 
 class Bags(NamedTuple):
-    """Bags of K segments, written as places in a pool of M segments."""
+    """Bags of K segments each, as indices into a pool of M segments."""
 
     pool: Segments  # (M, H, ...)
     members: Int[Array, "bags K"]
 
 
 def sample_segments(pile: Pile, count: int, length: Length, key: Array) -> Segments:
-    """`count` segments: an episode uniformly with replacement, then a start uniformly."""
+    """Draw `count` segments: an episode uniformly with replacement, then a start uniformly."""
     width = pile.longest if length == "full" else length
     bits = jax.random.bits(key, (2, count))
     episode = _below(bits[0], len(pile.lengths))
@@ -136,12 +144,12 @@ def sample_segments(pile: Pile, count: int, length: Length, key: Array) -> Segme
 
 
 def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int | None, key: Array) -> Bags:
-    """Bags of `size` segments each, drawn with replacement.
+    """Draw bags of `size` segments each, with replacement.
 
-    Without a `pool` all segments of all bags are drawn from the pile. With one, `pool` segments are drawn
-    and the bags are drawn from those: a bag is still `size` draws with replacement from the data, but bags
-    share segments, so the variance of a score grows from σ²/K to about σ²(1/K + 1/M) while the network
-    runs over M segments instead of B·K.
+    Without a `pool`, all segments of all bags are drawn from the pile. With one, `pool` segments are drawn
+    from the pile and the bags from those. A bag is still `size` draws with replacement from the data, but
+    bags share segments: the variance of a bag's score grows from σ²/K to about σ²(1/K + 1/M), while the
+    network is applied to M segments instead of B·K.
     """
     key_pool, key_members = jax.random.split(key)
     if pool is None:
@@ -152,15 +160,15 @@ def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int |
 
 
 def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
-    """Rows of `count` steps, every step of the pile equally likely."""
+    """Draw the rows of `count` steps, every step of the pile equally likely."""
     return _below(jax.random.bits(key, (count,)), len(pile.observations))
 
 
 def _below(bits: Array, bound: Array | int) -> Int[Array, "..."]:
-    """Whole numbers in [0, bound): no value is likelier than another by more than bound / 2³².
+    """Map random bits to integers in [0, bound), with a bias below bound / 2³².
 
-    `jax.random.randint` removes that trace of a bias with a second draw, which took most of the time that an
-    update took to compile.
+    `jax.random.randint` removes that bias with a second draw, which took most of the time to compile an
+    update.
     """
     return (bits % jnp.asarray(bound, jnp.uint32)).astype(jnp.int32)
 
@@ -168,36 +176,36 @@ def _below(bits: Array, bound: Array | int) -> Int[Array, "..."]:
 def sample_steps_of(
     pile: Pile, chosen: Bool[Array, " episodes"], count: int, key: Array
 ) -> Int[Array, " count"]:
-    """Rows of `count` steps of the chosen episodes, each of their steps equally likely."""
-    ends = jnp.cumsum(jnp.where(chosen, pile.lengths, 0))  # (episodes,) in the chosen steps, laid end to end
+    """Draw the rows of `count` steps of the chosen episodes, each of their steps equally likely."""
+    ends = jnp.cumsum(jnp.where(chosen, pile.lengths, 0))  # (episodes,) ends among the chosen steps
     place = jax.random.randint(key, (count,), 0, ends[-1])
     episode = jnp.searchsorted(ends, place, side="right")
     return pile.starts[episode] + place - (ends[episode] - pile.lengths[episode])
 
 
-def draw_steps(reach: Float[Array, " steps"], count: int, key: Array) -> Int[Array, " count"]:
-    """Rows of `count` steps, each as likely as its weight; `reach` is the running sum of the weights."""
-    places = reach[-1] * jax.random.uniform(key, (count,))
-    return jnp.minimum(jnp.searchsorted(reach, places, side="right"), len(reach) - 1)
+def draw_steps(cumulative: Float[Array, " steps"], count: int, key: Array) -> Int[Array, " count"]:
+    """Draw the rows of `count` steps in proportion to their weights, given the cumulative sum of these."""
+    places = cumulative[-1] * jax.random.uniform(key, (count,))
+    return jnp.minimum(jnp.searchsorted(cumulative, places, side="right"), len(cumulative) - 1)
 
 
 def episode_at(pile: Pile, rows: Int[Array, " count"]) -> Int[Array, " count"]:
-    """The number of the episode that each row is of."""
+    """Number of the episode that each row belongs to."""
     return jnp.searchsorted(pile.starts, rows, side="right") - 1
 
 
 class Transitions(NamedTuple):
-    """Steps and what followed them."""
+    """Steps with their next observations."""
 
     observations: Float[Array, "count S"]
     actions: Float[Array, "count A"]
     next_observations: Float[Array, "count S"]
     continues: Float[Array, " count"]  # 0 where the task ended the episode with this step
-    known: Float[Array, " count"]  # 0 where the log does not say what followed
+    known: Float[Array, " count"]  # 0 where the next observation was not recorded
 
 
 def transitions_at(pile: Pile, rows: Int[Array, " count"]) -> Transitions:
-    """The steps at `rows`; the last one of an episode is followed by its final observation, if it has one."""
+    """Transitions at `rows`; after the last step of an episode comes its final observation, if recorded."""
     episode = episode_at(pile, rows)
     last = rows == pile.starts[episode] + pile.lengths[episode] - 1
     after = pile.observations[jnp.minimum(rows + 1, len(pile.observations) - 1)]
@@ -230,14 +238,14 @@ def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " e
 
 
 def spread(values: Float[Array, " episodes"], pile: Pile) -> Float[Array, " steps"]:
-    """An episode's value, for each of its steps."""
+    """Repeat each episode's value for each of its steps."""
     return jnp.repeat(values, pile.lengths, total_repeat_length=len(pile.observations))
 
 
 def discounted_to_go(values: Float[Array, " steps"], pile: Pile, gamma: float) -> Float[Array, " steps"]:
-    """Σ_{k≥t} γ^{k−t} values_k over the rest of the episode, for every step t at once."""
+    """Σ_{k≥t} γ^{k−t} values_k over the rest of the episode, for every step t."""
     ends = pile.starts + pile.lengths - 1
-    decay = jnp.full(values.shape, gamma).at[ends].set(0.0)  # nothing flows in from the next episode
+    decay = jnp.full(values.shape, gamma).at[ends].set(0.0)  # the next episode does not count
 
     def join(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
         return later[0] * earlier[0], earlier[1] + earlier[0] * later[1]

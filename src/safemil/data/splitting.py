@@ -1,4 +1,4 @@
-"""The paper's two piles, made from annotated episodes (SafeMIL, arXiv:2511.08136, Appendix D)."""
+"""Split of annotated episodes into the paper's two piles (SafeMIL, arXiv:2511.08136, Appendix D)."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from safemil.arrays import Bools, Doubles, Ints
 from safemil.data.formats import PathLike, save
-from safemil.data.trajectories import Annotations, Bools, Doubles, Ints, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_folder
 
@@ -16,7 +17,7 @@ ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"
 HINDSIGHT_STORE = "hindsight"
 HINDSIGHT = ("nonpreferred_episodes", "unlabeled_episodes", "unlabeled_is_preferred")
-COST_SHARE = 0.25  # Appendix D: top and bottom 25% of total cost
+COST_SHARE = 0.25  # top and bottom 25% of total cost, as in Appendix D
 HIGH_RETURN: dict[str, Callable[[Doubles], Any]] = {
     "midrange": lambda returns: (returns.min() + returns.max()) / 2,
     "median": np.median,
@@ -25,25 +26,25 @@ HIGH_RETURN: dict[str, Callable[[Doubles], Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Two piles without rewards and costs; the numbers say in hindsight which episodes went where."""
+    """Two piles without rewards and costs, and the numbers of the episodes in each."""
 
     nonpreferred: Trajectories
     unlabeled: Trajectories
     nonpreferred_episodes: Ints  # numbers of the episodes in the whole dataset
     unlabeled_episodes: Ints
-    unlabeled_is_preferred: Bools  # (unlabeled,), what a learner has to find out
-    annotations: Annotations  # of the unlabeled pile, for methods that are told them
+    unlabeled_is_preferred: Bools  # (unlabeled,), what an algorithm has to find out
+    annotations: Annotations  # of the unlabeled pile, for algorithms that need them
 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """Which episodes Appendix D calls what, and the borders that say so."""
+    """Preferred and non-preferred episodes as in Appendix D, and the thresholds between them."""
 
     preferred: Bools  # (episodes,)
     nonpreferred: Bools  # (episodes,)
-    least_return: float
-    low_cost: float
-    high_cost: float
+    least_return: float  # threshold of a high return
+    low_cost: float  # lower quartile
+    high_cost: float  # upper quartile
 
 
 def split(
@@ -56,9 +57,9 @@ def split(
     return_rule: ReturnRule = "midrange",
     seed: int = 0,
 ) -> Split:
-    """Draw the two piles: incidents, and a mix in which `preferred_share` of the episodes are preferred.
+    """Draw a non-preferred pile, and an unlabeled one with a given share of preferred episodes.
 
-    No episode is in both. The draw, and the order within a pile, depend on `seed` alone.
+    No episode is in both piles. The draw, and the order of a pile, depend only on `seed`.
     """
     _check(nonpreferred, unlabeled, preferred_share)
     good = round(preferred_share * unlabeled)
@@ -81,9 +82,10 @@ def split(
 
 
 def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], overwrite: bool = False) -> None:
-    """A folder with the stores `nonpreferred` and `unlabeled`; `manifest.json` knows which were preferred.
+    """Write a folder with the stores `nonpreferred` and `unlabeled`.
 
-    `hindsight` is the unlabeled pile once more with its rewards and costs, for methods that are told them.
+    The store `hindsight` is the unlabeled pile with its rewards and costs, for algorithms that need them.
+    `manifest.json` says which episodes are preferred.
     """
     with atomic_folder(path, mark=MANIFEST, overwrite=overwrite) as folder:
         save(folder / "nonpreferred", piles.nonpreferred, manifest={**manifest, "pile": "nonpreferred"})
@@ -94,40 +96,40 @@ def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], ove
             piles.annotations,
             manifest={**manifest, "pile": "unlabeled"},
         )
-        noted = {**manifest, **{name: getattr(piles, name).tolist() for name in HINDSIGHT}}
-        (folder / MANIFEST).write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+        described = {**manifest, **{name: getattr(piles, name).tolist() for name in HINDSIGHT}}
+        (folder / MANIFEST).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
 def kinds(
     trajectories: Trajectories, annotations: Annotations, return_rule: ReturnRule = "midrange"
 ) -> Kinds:
-    """High return and top 25% in cost is non-preferred, high return and bottom 25% is preferred.
+    """Find the preferred episodes (high return, bottom 25% of cost) and the non-preferred ones (top 25%).
 
-    "Above 50% total reward" is read as at or above the midpoint between the least and the greatest return
-    ("midrange"): the paper marks the upper corners of a cost-return plot, which this cuts at half its
-    height. "median" is the other reading, the better half of the episodes.
+    The paper's "above 50% total reward" is taken as at or above the midpoint of the lowest and the highest
+    return ("midrange"): the paper marks the upper corners of a cost-return plot, and the midpoint is half
+    its height. "median" takes it as the better half of the episodes.
 
-    "Top 25% of total cost" is read as a quartile over all episodes, not over those of high return: the
-    paper names both conditions side by side, of trajectories of the dataset. Episodes tied at a quartile
-    belong to its side. If the quartiles coincide, those tied there belong to the side that would be empty
-    without them, or to neither.
+    The paper's "top 25% of total cost" is taken as a quartile over all episodes, not only over those of high
+    return: the paper states both conditions side by side, for the trajectories of the dataset. An episode at
+    a quartile counts as beyond it. If both quartiles are the same cost, the episodes with that cost join
+    the side that would be empty without them, or no side if neither would be.
     """
     if return_rule not in HIGH_RETURN:
         raise unknown("return rule", return_rule, HIGH_RETURN)
     returns, costs = annotations.episode_sums(trajectories.lengths)
     least = float(HIGH_RETURN[return_rule](returns))
     low, high = (float(each) for each in np.quantile(costs, [COST_SHARE, 1 - COST_SHARE]))
-    cheap, dear = _ends_of(costs, low, high)
-    return Kinds((returns >= least) & cheap, (returns >= least) & dear, least, low, high)
+    low_cost, high_cost = _low_and_high(costs, low, high)
+    return Kinds((returns >= least) & low_cost, (returns >= least) & high_cost, least, low, high)
 
 
-def _ends_of(costs: Doubles, low: float, high: float) -> tuple[Bools, Bools]:
+def _low_and_high(costs: Doubles, low: float, high: float) -> tuple[Bools, Bools]:
     if low < high:
         return costs <= low, costs >= high
     below, tied, above = costs < low, costs == low, costs > low
     if not below.any() and not above.any():
         raise InputError(
-            f"all {len(costs)} episodes cost {costs[0]:g}; a split needs some that cost more than others."
+            f"all {len(costs)} episodes cost {costs[0]:g}; a split needs episodes of different costs."
         )
     return below if below.any() else tied, above if above.any() else tied
 

@@ -1,9 +1,10 @@
-"""Our own store: a folder with the arrays as they are (safetensors) and a JSON file that says what they are.
+"""Stores: folders with the arrays as safetensors, and a JSON file with their sizes, hashes and origin.
 
-Loading it executes nothing and opens these two files only.
+Reading a store opens these two files only, and runs no code from them.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ SUFFIXES: tuple[str, ...] = ()
 ARRAYS, DESCRIPTION = "arrays.safetensors", "dataset.json"
 FORMAT, VERSION = "safemil-dataset", 1
 FIELDS = (*CONTENT, "first_steps")
+SIZES = ("episodes", "steps", "observation_size", "action_size")
 
 
 def recognises(path: Path) -> bool:
@@ -27,32 +29,33 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: Options) -> Contents:
+    options.refuse_columns("a store")
     if options.action_bounds is not None:
-        raise InputError("a store records its own action bounds; leave them out.")
-    noted = _description(path)
+        raise InputError("a store records its own action bounds; omit them.")
+    described = _description(path)
     try:
         arrays = load_file(path / ARRAYS)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{ARRAYS} is missing or damaged: {error}") from error
     missing = [name for name in FIELDS if name not in arrays]
     if missing:
-        raise InputError(f"{ARRAYS} has no {', '.join(missing)}; write the store anew.")
-    ids = arrays.get("ids", noted.get("ids"))
+        raise InputError(f"{ARRAYS} has no {', '.join(missing)}; write the store again.")
+    ids = arrays.get("ids", described.get("ids"))
     contents = Contents(
         Trajectories(**{name: arrays[name] for name in FIELDS}, ids=ids),
         arrays.get("rewards"),
         arrays.get("costs"),
-        manifest=noted["manifest"],
+        manifest=described["manifest"],
     )
-    if _hashes(contents) != noted.get("hashes"):
+    if any(described.get(name) != found for name, found in _summary(contents).items()):
         raise InputError(
-            f"the arrays are not those that {DESCRIPTION} describes: the store is damaged; write it anew."
+            f"the arrays are not those that {DESCRIPTION} describes: the store is damaged; write it again."
         )
     return contents
 
 
 def write(path: Path, contents: Contents) -> None:
-    """Fill an empty folder."""
+    """Write arrays and description into an empty folder."""
     held = contents.trajectories
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(held, name) for name in FIELDS}
     if held.ids.dtype.kind == "i":
@@ -60,50 +63,56 @@ def write(path: Path, contents: Contents) -> None:
     arrays |= _annotations(contents)
     try:
         save_file(arrays, path / ARRAYS)
-    except SafetensorError as error:  # its only error, here always the disk's
+    except SafetensorError as error:  # safetensors reports errors of the disk as its own
         raise OSError(f"{ARRAYS} can't be written: {error}") from error
-    noted = {
-        "format": FORMAT,
-        "version": VERSION,
-        "episodes": held.episodes,
-        "steps": held.steps,
-        "observation_size": held.observation_size,
-        "action_size": held.action_size,
-        "annotated": sorted(_annotations(contents)),
-        "hashes": _hashes(contents),
-        "manifest": contents.manifest,
-    }
+    described = {"format": FORMAT, "version": VERSION, **_summary(contents), "manifest": contents.manifest}
     if "ids" not in arrays:
-        noted["ids"] = held.ids.tolist()  # safetensors holds no text
-    (path / DESCRIPTION).write_text(json.dumps(noted, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        described["ids"] = held.ids.tolist()  # safetensors holds no text
+    text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    (path / DESCRIPTION).write_text(text, encoding="utf-8")
+    shutil.copymode(path / DESCRIPTION, path / ARRAYS)  # safetensors lets only the owner read its files
 
 
 def manifest(path: Path) -> dict[str, Any]:
-    """What the writer of a store said about where it comes from."""
+    """Origin of the episodes, as given to `write`."""
     found: dict[str, Any] = _description(path)["manifest"]
     return found
 
 
 def _description(path: Path) -> dict[str, Any]:
     try:
-        noted = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+        described = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise InputError(f"{DESCRIPTION} can't be read: {error}") from error
     if (
-        not isinstance(noted, dict)
-        or noted.get("format") != FORMAT
-        or not isinstance(noted.get("manifest"), dict)
+        not isinstance(described, dict)
+        or described.get("format") != FORMAT
+        or not isinstance(described.get("manifest"), dict)
     ):
         raise InputError(f"{DESCRIPTION} does not describe a safemil dataset.")
-    if noted.get("version") != VERSION:
+    if described.get("version") != VERSION:
         raise InputError(
-            f"the store has version {noted.get('version')!r}, this safemil reads {VERSION}; use a newer one."
+            f"the store has version {described.get('version')!r}, but this safemil reads version {VERSION}; "
+            "use another version of safemil."
         )
-    return noted
+    for name in SIZES:
+        size = described.get(name)
+        if type(size) is not int or size < 1:
+            raise InputError(
+                f"{name} in {DESCRIPTION} must be a whole number of at least 1, got {size!r}: the store is "
+                "damaged; write it again."
+            )
+    return described
 
 
-def _hashes(contents: Contents) -> dict[str, str]:
-    return {"content": contents.trajectories.content_hash(), "annotations": digest(_annotations(contents))}
+def _summary(contents: Contents) -> dict[str, Any]:
+    """Sizes and hashes of the arrays, which a reader compares with those in the description."""
+    held, annotations = contents.trajectories, _annotations(contents)
+    return {
+        **{name: getattr(held, name) for name in SIZES},
+        "annotated": sorted(annotations),
+        "hashes": {"content": held.content_hash(), "annotations": digest(annotations)},
+    }
 
 
 def _annotations(contents: Contents) -> dict[str, npt.NDArray[Any]]:

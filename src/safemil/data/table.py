@@ -1,9 +1,7 @@
-"""Tables: one row per step, in any order; what Parquet and CSV have in common.
+"""Tables with one row per step, in any order: the common part of Parquet and CSV.
 
-An episode's final observation is one more row, the last of its episode, whose action is empty.
+The final observation of an episode is one more row, the last of its episode, whose action is empty.
 """
-
-# pyarrow has no types and exports what mypy takes for private names.
 
 import re
 from dataclasses import dataclass
@@ -14,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safemil.arrays import Bools, Ints
 from safemil.data.interchange import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
-from safemil.data.trajectories import Bools, Ints, Trajectories, starts_of
+from safemil.data.trajectories import Trajectories, check_finite, first_true, starts_of
 from safemil.errors import InputError, unknown
 
 NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
@@ -24,19 +23,20 @@ DEFAULTS = {"observation": ("observation", "obs_*"), "action": ("action", "act_*
 
 @dataclass(frozen=True)
 class Rows:
-    """Which episode and step each row is, sorted: episodes as they first appear, steps by number."""
+    """Episode and step of each row, sorted: episodes in order of appearance, steps by number."""
 
     ids: npt.NDArray[Any]  # (episodes,)
     episodes: Ints  # (rows,) number of the episode
     steps: Ints  # (rows,)
-    order: Ints | slice  # row of the table each comes from; a slice spares a copy of what is in order
+    order: Ints | slice  # index that sorts the rows of the table; a slice, without a copy, if they are sorted
 
     def where(self, row: int) -> str:
+        """Episode and step of a row, as named in the file."""
         return f"episode {self.ids[self.episodes[row]]}, step {self.steps[row]}"
 
 
 class Block(NamedTuple):
-    """Columns that belong together."""
+    """Columns of an observation or of an action."""
 
     values: npt.NDArray[Any]  # (rows, width)
     present: Bools  # (rows, width), or (rows, 1) for a column of lists
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None) -> Contents:
-    """Sort the rows into episodes and check them."""
+    """Check the rows of a table and sort them into episodes."""
     columns = options.columns
     rows = _sorted_rows(table, columns)
     observations = _block(table, "observation", columns.observation, pa.float32(), rows.order)
@@ -94,29 +94,30 @@ def _sorted_rows(table: pa.Table, columns: Columns) -> Rows:
     if not table.num_rows:
         raise InputError("the table has no rows; need at least one step.")
     ids, episodes = _episodes(table, columns.episode)
-    steps = _whole(table, columns.step)
+    steps = _integers(table, columns.step)
     sorting = np.lexsort((steps, episodes))
     order = slice(None) if np.array_equal(sorting, np.arange(len(steps))) else sorting
     rows = Rows(ids, episodes[order], steps[order], order)
-    gaps = np.diff(rows.steps)
-    bad = (np.diff(rows.episodes) == 0) & (gaps != 1)
+    differences = np.diff(rows.steps)
+    bad = (np.diff(rows.episodes) == 0) & (differences != 1)
     if bad.any():
         row = int(np.argmax(bad))
-        what = f"has step {rows.steps[row]} twice" if gaps[row] == 0 else f"has no step {rows.steps[row] + 1}"
+        step = rows.steps[row]
+        what = f"has step {step} twice" if differences[row] == 0 else f"has no step {step + 1}"
         raise InputError(
-            f"steps must follow one another, but episode {ids[rows.episodes[row]]} {what}; "
-            "mend the log, or give its parts names of their own."
+            f"steps must be consecutive, but episode {ids[rows.episodes[row]]} {what}; "
+            "correct the log, or give the parts of the episode different names."
         )
     return rows
 
 
 def _episodes(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], Ints]:
-    """Names in order of first appearance, and the number of each row's episode."""
+    """Names of the episodes in order of first appearance, and the number of each row's episode."""
     column = _column(table, name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-        column = pa.chunked_array([_whole(table, name)])
+        column = pa.chunked_array([_integers(table, name)])
     elif not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise InputError(f'"{name}" must hold whole numbers or text, but holds {column.type}.')
     elif column.null_count:
@@ -126,7 +127,7 @@ def _episodes(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], Ints]:
     return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _whole(table: pa.Table, name: str) -> Ints:
+def _integers(table: pa.Table, name: str) -> Ints:
     column = _column(table, name)
     if column.null_count:
         raise InputError(f'"{name}" is empty in row {_first_null(column)}; every row needs one.')
@@ -140,44 +141,43 @@ def _whole(table: pa.Table, name: str) -> Ints:
 
 
 def _block(table: pa.Table, kind: str, spec: str | None, dtype: pa.DataType, order: Ints | slice) -> Block:
-    """The columns of an observation or an action, its rows in the given order."""
+    """Read the columns of an observation or an action, rows in the given order."""
     names = _names(table, kind, spec)
-    first = table.column(names[0])
+    first = _column(table, names[0])
     if len(names) == 1 and _is_list(first.type):
         values, present = _from_lists(first, names[0], dtype)
         return Block(values[order], present[order], [f"{names[0]}[{i}]" for i in range(values.shape[1])])
     values = np.empty((len(names), table.num_rows), dtype.to_pandas_dtype())
     present = np.empty((len(names), table.num_rows), bool)
     for i, name in enumerate(names):
-        values[i], present[i] = _from_column(table.column(name), name, dtype)
+        values[i], present[i] = _from_column(_column(table, name), name, dtype)
     return Block(values.T[order], present.T[order], names)
 
 
 def _names(table: pa.Table, kind: str, spec: str | None) -> list[str]:
-    """Names of the columns a description like "speed,gap_*" stands for."""
+    """Names of the columns that match a specification such as "speed,gap_*"."""
     if spec is not None:
         return [name for part in spec.split(",") for name in _matching(table, part.strip())]
     for part in DEFAULTS[kind]:
-        if part in table.column_names or (part.endswith("*") and _beginning(table, part)):
+        if part in table.column_names or (part.endswith("*") and _with_prefix(table, part)):
             return _matching(table, part)
     raise InputError(
         f'need a column "{kind}" of lists or columns {DEFAULTS[kind][1]} of numbers, but there is neither '
-        f"(columns: {listed(table.column_names)}); name yours with --{kind}."
+        f"(columns: {listed(table.column_names)}); say which columns hold the {kind}."
     )
 
 
 def _matching(table: pa.Table, part: str) -> list[str]:
     if not part.endswith("*"):
-        _column(table, part)
         return [part]
-    found = _beginning(table, part)
+    found = _with_prefix(table, part)
     if not found:
         raise InputError(f'no column begins with "{part[:-1]}" (columns: {listed(table.column_names)}).')
     return found
 
 
-def _beginning(table: pa.Table, pattern: str) -> list[str]:
-    """Columns that begin so, by their last number if all of them end in one."""
+def _with_prefix(table: pa.Table, pattern: str) -> list[str]:
+    """Columns that match "prefix*", sorted by the number at their end if all of them end in one."""
     found = [name for name in table.column_names if name.startswith(pattern[:-1])]
     numbers = {name: int(number[0]) for name in found if (number := re.search(r"\d+$", name))}
     return sorted(found, key=lambda name: numbers[name]) if len(numbers) == len(found) else found
@@ -220,13 +220,13 @@ def _from_column(column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> tupl
         if column.null_count < len(column):
             raise InputError(f'"{name}" must hold numbers, but holds {kind}.')
         column = pa.chunked_array([pa.nulls(len(column), dtype)])
-    # Not `safe`: what float32 can't hold becomes inf, which is refused with its place.
+    # Not `safe`: numbers too large for float32 become inf, which check_finite refuses.
     numbers = pc.cast(pc.cast(column, pa.int8()) if pa.types.is_boolean(kind) else column, dtype, safe=False)
     return numbers.fill_null(0).to_numpy(), column.is_valid().to_numpy()
 
 
 def _numbers(table: pa.Table, name: str, order: Ints | slice) -> npt.NDArray[Any] | None:
-    """An optional column, NaN where it is empty."""
+    """Read an optional column, NaN where it is empty."""
     if name not in table.column_names:
         return None
     values, present = _from_column(_column(table, name), name, pa.float64())
@@ -237,42 +237,33 @@ def _check_blocks(rows: Rows, observations: Block, actions: Block, is_step: Bool
     last = np.append(np.diff(rows.episodes) != 0, True)
     _check_present(rows, observations, np.zeros_like(last))
     _check_present(rows, actions, last & ~is_step)
-    _check_finite(rows, observations)
-    _check_finite(rows, actions)
+    check_finite("observations", observations.values, rows.where, observations.names)
+    check_finite("actions", actions.values, rows.where, actions.names)
     steps = np.bincount(rows.episodes[is_step], minlength=len(rows.ids))
     if not steps.all():
         raise InputError(
             f"episode {rows.ids[np.argmin(steps)]} has no step with an action, only a final observation; "
-            "every episode needs at least one: leave it out."
+            "every episode needs at least one such step: leave the episode out."
         )
 
 
 def _check_present(rows: Rows, block: Block, may_be_empty: Bools) -> None:
     absent = ~block.present & ~may_be_empty[:, None]
     if absent.any():
-        row, column = (int(i) for i in np.argwhere(absent)[0])
+        row, column = first_true(absent)
         name = block.names[column] if block.present.shape[1] > 1 else block.names[0].removesuffix("[0]")
         raise InputError(
-            f'"{name}" is empty at {rows.where(row)}; only the last row of an episode may be without '
-            "an action (it is the observation after the last step), and none without an observation."
-        )
-
-
-def _check_finite(rows: Rows, block: Block) -> None:
-    if not np.isfinite(block.values).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(block.values))[0])
-        raise InputError(
-            f'"{block.names[column]}" must be a finite number that float32 can hold, but is '
-            f"{block.values[row, column]} at {rows.where(row)}; mend it, or leave the episode out."
+            f'"{name}" is empty at {rows.where(row)}; only the last row of an episode may lack an action '
+            "(it holds the final observation), and no row may lack an observation: fill it in."
         )
 
 
 def to_table(contents: Contents, *, lists: bool) -> pa.Table:
-    """The table that `from_table` reads back, with columns of lists or `obs_0`, `obs_1`, ... of numbers."""
+    """Make a table that `from_table` reads, with columns of lists or `obs_0`, `obs_1`, ... of numbers."""
     held = contents.trajectories
     if len(np.unique(held.ids)) < len(held):
         raise InputError(
-            "a table needs a name of its own for each episode; give the Trajectories other `ids`."
+            "a table needs a name of its own for each episode; give the Trajectories different `ids`."
         )
     lengths = held.lengths + held.has_final
     step = np.ones(lengths.sum(), bool)
@@ -299,17 +290,18 @@ def to_table(contents: Contents, *, lists: bool) -> pa.Table:
 
 
 def _columns(kind: str, values: npt.NDArray[Any], present: Bools, lists: bool) -> dict[str, pa.Array]:
-    """`values` has a row for each row that is present."""
+    """Columns of an observation or an action; `values` has one row for each true entry of `present`."""
     if not lists:
         prefix = DEFAULTS[kind][1].removesuffix("*")
         return {f"{prefix}{i}": _with_gaps(values[:, i], present) for i in range(values.shape[1])}
     offsets = np.concatenate([[0], np.cumsum(present * values.shape[1])])
     flat = pa.array(np.ascontiguousarray(values).ravel())
-    # Large: the offsets of ordinary lists end at 2^31 numbers.
+    # Large lists, since the offsets of ordinary ones are int32.
     return {kind: pa.LargeListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~present))}
 
 
 def _with_gaps(values: npt.NDArray[Any], present: Bools) -> pa.Array:
+    """Spread values over the rows that are present; the others are null."""
     spread = np.zeros(len(present), values.dtype)
     spread[present] = values
     return pa.array(spread, mask=~present)

@@ -1,25 +1,21 @@
-"""Episodes of any length, laid end to end, and what is known about them in hindsight.
+"""Episodes of any length, concatenated, and their rewards and costs.
 
-Rewards and costs live in a type of their own, `Annotations`: a learner is given `Trajectories` and
-can't see them by accident.
+Rewards and costs have a type of their own, `Annotations`: an algorithm is given `Trajectories` and can't
+see them by accident.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Bools, Doubles, Floats, Ints
 from safemil.errors import InputError
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
-CONTENT = (  # what is learned from; names and numbers of episodes and steps are not
+CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only names
     "observations",
     "actions",
     "lengths",
@@ -29,16 +25,18 @@ CONTENT = (  # what is learned from; names and numbers of episodes and steps are
     "action_low",
     "action_high",
 )
-ROUNDING = 1e-5  # how far outside its bounds an action may lie and still be called rounded
+PER_STEP = ("observations", "actions")
+PER_EPISODE = ("lengths", "ids", "first_steps", "terminated", "has_final", "final_observations")
+ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rounding error
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Trajectories:
-    """E episodes of any length, checked, copied and made read-only on construction.
+    """Episodes of any length. The arrays are checked, copied and made read-only on construction.
 
-    Actions are held in [-1, 1]; `action_low` and `action_high` are the bounds they were recorded with,
-    and `recorded_actions` goes back. An episode whose log ends with an observation after its last
-    action has it in `final_observations` (zeros elsewhere, see `has_final`).
+    Actions are scaled to [-1, 1]; `action_low` and `action_high` are the bounds they were recorded with, and
+    `recorded_actions` undoes the scaling. `final_observations` holds the observation after the last action
+    of each episode that has one (`has_final`), and zeros for the others.
 
     >>> walk = Trajectories(observations=np.zeros((5, 3)), actions=np.zeros((5, 1)), lengths=[2, 3])
     >>> walk
@@ -52,10 +50,10 @@ class Trajectories:
     lengths: Ints  # (episodes,), each at least 1
     final_observations: Floats  # (episodes, S)
     has_final: Bools  # (episodes,)
-    terminated: Bools  # (episodes,): ended by the task itself, not by a time limit
+    terminated: Bools  # (episodes,): the task itself ended the episode, not a time limit
     action_low: Doubles  # (A,)
     action_high: Doubles  # (A,)
-    ids: npt.NDArray[Any]  # (episodes,) int64 or str: the episode's name in its file
+    ids: npt.NDArray[Any]  # (episodes,) int64 or str: name of the episode in its file
     first_steps: Ints  # (episodes,): number of the first step in its file
 
     def __init__(
@@ -77,8 +75,12 @@ class Trajectories:
 
         keep("observations", _matrix("observations", observations))
         keep("actions", _matrix("actions", actions))
-        keep("lengths", _whole("lengths", lengths))
-        self._check_lengths()
+        if len(self.observations) != len(self.actions):
+            raise InputError(
+                f"need one action for each observation, got {len(self.observations)} observations and "
+                f"{len(self.actions)} actions; put an episode's last observation in `final_observations`."
+            )
+        keep("lengths", _lengths(lengths, self.steps, f"there are {self.steps} observations"))
         episodes, given = len(self.lengths), final_observations is not None
 
         def per_episode(values: npt.ArrayLike | None, default: object) -> npt.ArrayLike:
@@ -88,10 +90,10 @@ class Trajectories:
             np.zeros((episodes, self.observation_size)) if final_observations is None else final_observations
         )
         keep("final_observations", _matrix("final_observations", finals))
-        keep("has_final", _flags("has_final", per_episode(has_final, given)))
-        keep("terminated", _flags("terminated", per_episode(terminated, False)))
-        keep("first_steps", _whole("first_steps", per_episode(first_steps, 0)))
-        keep("ids", _names(np.arange(episodes) if ids is None else ids))
+        keep("has_final", _booleans("has_final", per_episode(has_final, given)))
+        keep("terminated", _booleans("terminated", per_episode(terminated, False)))
+        keep("first_steps", _integers("first_steps", per_episode(first_steps, 0)))
+        keep("ids", _ids(np.arange(episodes) if ids is None else ids))
         keep("action_low", _bound("action_low", action_low, -1, self.action_size))
         keep("action_high", _bound("action_high", action_high, 1, self.action_size))
         self._check_per_episode(given)
@@ -100,26 +102,8 @@ class Trajectories:
         self._check_finite()
         keep("actions", self._rounded_actions())
 
-    def _check_lengths(self) -> None:
-        if len(self.observations) != len(self.actions):
-            raise InputError(
-                f"need one action for each observation, got {len(self.observations)} observations and "
-                f"{len(self.actions)} actions; put an episode's last observation in `final_observations`."
-            )
-        if not len(self.lengths):
-            raise InputError("need at least one episode, got none.")
-        if self.lengths.min() < 1:
-            raise InputError(
-                f"episode number {int(self.lengths.argmin())} has {self.lengths.min()} steps; "
-                "every episode needs at least one: leave it out."
-            )
-        if self.lengths.sum() != len(self.observations):
-            raise InputError(
-                f"the lengths add up to {self.lengths.sum()} steps, but there are {self.steps} observations."
-            )
-
     def _check_per_episode(self, given_finals: bool) -> None:
-        for name in ("ids", "first_steps", "terminated", "has_final", "final_observations"):
+        for name in PER_EPISODE:
             if len(getattr(self, name)) != len(self):
                 got = f"{len(getattr(self, name))} for {len(self)} episodes"
                 raise InputError(f"need one entry of `{name}` per episode, got {got}.")
@@ -129,23 +113,19 @@ class Trajectories:
                 f"the other observations {self.observation_size}."
             )
         if self.has_final.any() and not given_finals:
-            raise InputError("`has_final` is set, but there are no `final_observations`.")
+            raise InputError("`has_final` is true, but there are no `final_observations`; give them too.")
 
     def _check_finite(self) -> None:
-        for name in ("observations", "actions", "final_observations"):
-            values = getattr(self, name)
-            if not np.isfinite(values).all():
-                row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
-                where = f"the end of episode {self.ids[row]}" if name.startswith("final") else self.where(row)
-                raise InputError(
-                    f"{name} must be finite numbers that float32 can hold, but column {column} is "
-                    f"{values[row, column]} at {where}; mend it, or leave the episode out."
-                )
+        check_finite("observations", self.observations, self.where)
+        check_finite("actions", self.actions, self.where)
+        check_finite(
+            "final_observations", self.final_observations, lambda row: f"the end of episode {self.ids[row]}"
+        )
 
     def _rounded_actions(self) -> Floats:
         far = np.abs(self.actions) > 1 + ROUNDING
         if far.any():
-            row, column = (int(i) for i in np.argwhere(far)[0])
+            row, column = first_true(far)
             raise InputError(
                 f"actions must lie in [-1, 1], but column {column} is {self.actions[row, column]:g} at "
                 f"{self.where(row)}; rescale them from their recorded bounds (`safemil.data.scaled_actions`)."
@@ -191,11 +171,11 @@ class Trajectories:
 
     @property
     def step_numbers(self) -> Ints:
-        """What each row's step is called in its file, (steps,)."""
+        """Number of each step in its file, (steps,)."""
         return np.arange(self.steps) + np.repeat(self.first_steps - self.starts, self.lengths)
 
     def where(self, row: int) -> str:
-        """The file's own words for a row."""
+        """Episode and step of a row, as named in the file."""
         episode = int(np.searchsorted(self.starts, row, side="right")) - 1
         return f"episode {self.ids[episode]}, step {self.first_steps[episode] + row - self.starts[episode]}"
 
@@ -208,53 +188,37 @@ class Trajectories:
         return recorded_actions(self.actions, self.action_low, self.action_high)
 
     def take(self, episodes: npt.ArrayLike) -> "Trajectories":
-        """The episodes with these numbers, in this order."""
+        """Select episodes by number, in the given order."""
         chosen = _chosen(episodes, len(self))
         rows = rows_of(self.lengths, chosen)
         return Trajectories(
-            observations=self.observations[rows],
-            actions=self.actions[rows],
-            lengths=self.lengths[chosen],
-            final_observations=self.final_observations[chosen],
-            has_final=self.has_final[chosen],
-            terminated=self.terminated[chosen],
+            **{name: getattr(self, name)[rows] for name in PER_STEP},
+            **{name: getattr(self, name)[chosen] for name in PER_EPISODE},
             action_low=self.action_low,
             action_high=self.action_high,
-            ids=self.ids[chosen],
-            first_steps=self.first_steps[chosen],
         )
 
     @staticmethod
     def concatenate(parts: "Sequence[Trajectories]") -> "Trajectories":
-        """All episodes of all parts; they are numbered anew if two parts use the same name for an episode."""
+        """Join the episodes of all parts; if two have the same name, all are numbered instead."""
         if not parts:
             raise InputError("need at least one part to concatenate, got none.")
         _check_alike(parts)
-        ids = np.concatenate([part.ids for part in parts])
-        fields = (
-            "observations",
-            "actions",
-            "lengths",
-            "final_observations",
-            "has_final",
-            "terminated",
-            "first_steps",
-        )
-        return Trajectories(
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields},
-            action_low=parts[0].action_low,
-            action_high=parts[0].action_high,
-            ids=ids if len(np.unique(ids)) == len(ids) else None,
-        )
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_STEP + PER_EPISODE
+        }
+        if len(np.unique(joined["ids"])) < len(joined["ids"]):
+            del joined["ids"]
+        return Trajectories(**joined, action_low=parts[0].action_low, action_high=parts[0].action_high)
 
     def content_hash(self) -> str:
-        """SHA-256 of what is learned from, the same in every format and whatever the episodes are called."""
+        """SHA-256 of the arrays in `CONTENT`: the same in every format and for any names of the episodes."""
         return digest({name: getattr(self, name) for name in CONTENT})
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Annotations:
-    """Rewards and costs of each step, which no learner sees unless it asks.
+    """Reward and cost of each step. Only algorithms that declare the need are given them.
 
     >>> marks = Annotations(rewards=[1, 1, 5], costs=[0, 1, 0])
     >>> marks.episode_sums([2, 1])
@@ -266,12 +230,9 @@ class Annotations:
 
     def __init__(self, rewards: npt.ArrayLike, costs: npt.ArrayLike) -> None:
         for name, values in (("rewards", rewards), ("costs", costs)):
-            array = _matrix(name, np.asarray(values)[..., None])[:, 0]
-            if not np.isfinite(array).all():
-                row = int(np.argmin(np.isfinite(array)))
-                raise InputError(
-                    f"{name} must be finite numbers that float32 can hold: row {row} is {array[row]}."
-                )
+            column = _matrix(name, np.asarray(values)[..., None])
+            check_finite(name, column, lambda row: f"row {row}", [name])
+            array = column[:, 0]
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         if len(self.rewards) != len(self.costs):
@@ -284,23 +245,23 @@ class Annotations:
         return f"Annotations({_count(len(self), 'step')})"
 
     def episode_sums(self, lengths: npt.ArrayLike) -> tuple[Doubles, Doubles]:
-        """Return and total cost of each episode, undiscounted."""
-        lengths = _whole("lengths", lengths)
-        if lengths.sum() != len(self):
-            raise InputError(f"the episodes have {lengths.sum()} steps, but {len(self)} steps are annotated.")
-        starts = starts_of(lengths)
+        """Undiscounted return and total cost of each episode."""
+        starts = starts_of(self._lengths(lengths))
         sums = [np.add.reduceat(each, starts, dtype=np.float64) for each in (self.rewards, self.costs)]
         return sums[0], sums[1]
 
     def take(self, lengths: npt.ArrayLike, episodes: npt.ArrayLike) -> Self:
-        """Those of the episodes with these numbers, in this order."""
-        lengths = _whole("lengths", lengths)
+        """Select the rewards and costs of episodes by number, in the given order."""
+        lengths = self._lengths(lengths)
         rows = rows_of(lengths, _chosen(episodes, len(lengths)))
         return type(self)(self.rewards[rows], self.costs[rows])
 
     def content_hash(self) -> str:
         """SHA-256 of both arrays."""
         return digest({"rewards": self.rewards, "costs": self.costs})
+
+    def _lengths(self, lengths: npt.ArrayLike) -> Ints:
+        return _lengths(lengths, len(self), f"{len(self)} steps are annotated")
 
 
 def starts_of(lengths: Ints) -> Ints:
@@ -309,7 +270,7 @@ def starts_of(lengths: Ints) -> Ints:
 
 
 def rows_of(lengths: Ints, episodes: Ints) -> Ints:
-    """Rows of these episodes, one after the other."""
+    """Rows of the given episodes, concatenated."""
     taken = lengths[episodes]
     return np.arange(taken.sum()) + np.repeat(starts_of(lengths)[episodes] - starts_of(taken), taken)
 
@@ -325,48 +286,66 @@ def scaled_actions(actions: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLi
 
 
 def recorded_actions(actions: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike) -> Doubles:
-    """Map [-1, 1] onto [low, high]: the way back from `scaled_actions`.
+    """Map [-1, 1] onto [low, high], the inverse of `scaled_actions`.
 
-    In float64, so that float32 actions of a log survive being written and read again unchanged.
+    The result is float64, so that float32 actions are the same bits after being written and read again.
     """
     middle, half = _middle_and_half(low, high)
     return np.asarray(middle + half * np.asarray(actions, np.float64))
 
 
 def check_bounds(low: Doubles, high: Doubles) -> None:
-    """Refuse bounds that can't hold an action."""
-    good = np.isfinite(low) & np.isfinite(high) & (low < high)
-    if not good.all():
-        column = int(np.argmin(good))
+    """Refuse bounds that are not finite or not in order."""
+    bad = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+    if bad.any():
+        column = int(np.argmax(bad))
         raise InputError(
             f"action bounds must be finite with low < high, got {low[column]:g} and {high[column]:g} "
             f"for action column {column}."
         )
 
 
+def check_finite(
+    what: str, values: npt.NDArray[Any], where: Callable[[int], str], names: Sequence[str] | None = None
+) -> None:
+    """Refuse NaN and infinity in (rows, columns), and name the first one's column and row."""
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = first_true(bad)
+        name = f"column {column}" if names is None else f'"{names[column]}"'
+        raise InputError(
+            f"{what} must be finite numbers that float32 can hold, but {name} is {values[row, column]} at "
+            f"{where(row)}; correct it, or leave the episode out."
+        )
+
+
+def first_true(matrix: Bools) -> tuple[int, int]:
+    """Row and column of the first true entry."""
+    row, column = np.argwhere(matrix)[0].tolist()
+    return row, column
+
+
 def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """SHA-256 of named arrays: their types, shapes and bytes, the same on every machine."""
-    found = hashlib.sha256()
+    """SHA-256 of named arrays (types, shapes, little-endian bytes), the same on every machine."""
+    hashed = hashlib.sha256()
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        found.update(f"{name} {little.dtype.str} {little.shape};".encode())
-        found.update(little.data)
-    return found.hexdigest()
+        hashed.update(f"{name} {little.dtype.str} {little.shape};".encode())
+        hashed.update(little.data)
+    return hashed.hexdigest()
 
 
 def _middle_and_half(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Doubles, Doubles]:
-    # Halved before they are added, so that huge bounds don't overflow.
+    # Bounds are halved before they are added, so that large ones don't overflow.
     low, high = np.asarray(low, np.float64) / 2, np.asarray(high, np.float64) / 2
     return high + low, high - low
 
 
 def _matrix(name: str, values: npt.ArrayLike) -> Floats:
     try:
-        with np.errstate(
-            over="ignore"
-        ):  # what float32 can't hold becomes inf, which is refused with its place
+        with np.errstate(over="ignore"):  # numbers too large for float32 become inf; check_finite refuses it
             array = np.array(values, dtype=np.float32, order="C")
-            array += np.float32(0)  # -0 becomes 0: equal numbers have equal bytes, so equal hashes
+            array += np.float32(0)  # -0 becomes 0, so that equal numbers have equal bytes and hashes
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be rows of numbers of one width: {error}.") from error
     if array.ndim != 2 or not array.shape[1]:
@@ -376,29 +355,52 @@ def _matrix(name: str, values: npt.ArrayLike) -> Floats:
     return array
 
 
-def _whole(name: str, values: npt.ArrayLike) -> Ints:
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"{name} must be a row of whole numbers, got {array.dtype} of shape {array.shape}.")
+def _lengths(values: npt.ArrayLike, steps: int, held: str) -> Ints:
+    """Check that episode lengths are positive and add up to the number of steps."""
+    lengths = _integers("lengths", values)
+    if not len(lengths):
+        raise InputError("need at least one episode, got none.")
+    if lengths.min() < 1:
+        raise InputError(
+            f"episode number {lengths.argmin()} has {lengths.min()} steps; "
+            "every episode needs at least one: leave it out."
+        )
+    total = sum(lengths.tolist())  # Python's integers, since a sum in int64 can wrap around
+    if total != steps:
+        raise InputError(f"the lengths add up to {total} steps, but {held}; correct the lengths.")
+    return lengths
+
+
+def _integers(name: str, values: npt.ArrayLike) -> Ints:
+    array = _vector(name, values, "iu", "whole numbers that int64 can hold")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{name} must be whole numbers that int64 can hold, got {array.max()}.")
     return array.astype(np.int64)
 
 
-def _flags(name: str, values: npt.ArrayLike) -> Bools:
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind != "b":
-        raise InputError(f"{name} must be a row of true and false, got {array.dtype} of shape {array.shape}.")
-    return array.astype(np.bool_)
+def _booleans(name: str, values: npt.ArrayLike) -> Bools:
+    return _vector(name, values, "b", "true and false").astype(np.bool_)
 
 
-def _names(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    if array.ndim == 1 and array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    if array.ndim == 1 and all(isinstance(each, str) for each in array):
-        return array.astype(np.str_)
-    raise InputError(
-        f"ids must be a row of whole numbers or of text, got {array.dtype} of shape {array.shape}."
-    )
+def _ids(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    wanted = "whole numbers or of text"
+    array = _vector("ids", values, "iuUTO", wanted)
+    if array.dtype.kind in "iu":
+        return _integers("ids", array)
+    if not all(isinstance(each, str) for each in array):
+        raise InputError(f"ids must be an array of {wanted}, got other objects.")
+    return array.astype(np.str_)
+
+
+def _vector(name: str, values: npt.ArrayLike, kinds: str, wanted: str) -> npt.NDArray[Any]:
+    """Convert to an array of one dimension, with one of these kinds of NumPy's types."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name} must be an array of {wanted}: {error}.") from error
+    if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
+        raise InputError(f"{name} must be an array of {wanted}, got {array.dtype} of shape {array.shape}.")
+    return array
 
 
 def _bound(name: str, values: npt.ArrayLike | None, default: float, size: int) -> Doubles:
@@ -411,7 +413,7 @@ def _bound(name: str, values: npt.ArrayLike | None, default: float, size: int) -
 
 
 def _chosen(episodes: npt.ArrayLike, count: int) -> Ints:
-    chosen = _whole("episode numbers", episodes)
+    chosen = _integers("episode numbers", episodes)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= count):
         raise InputError(f"episode numbers go from 0 to {count - 1}, got {chosen.min()} to {chosen.max()}.")
     return chosen
@@ -422,7 +424,9 @@ def _check_alike(parts: Sequence[Trajectories]) -> None:
     for part in parts[1:]:
         ours, theirs = ((p.observation_size, p.action_size) for p in (first, part))
         if ours != theirs:
-            raise InputError(f"parts must be equally wide (observations, actions), got {ours} and {theirs}.")
+            raise InputError(
+                f"parts must be equally wide (columns of observations, of actions), got {ours} and {theirs}."
+            )
         if (first.action_low != part.action_low).any() or (first.action_high != part.action_high).any():
             raise InputError(
                 f"parts must have the same action bounds, got {first.action_low} to {first.action_high} "
