@@ -62,7 +62,7 @@ def test_the_same_results_give_the_same_bytes(results, tmp_path):
 def test_results_without_a_reference_are_refused(tmp_path, capsys):
     (tmp_path / "grid.toml").write_text(GRID)
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
-    assert "run more of it" in capsys.readouterr().err
+    assert "run more cells" in capsys.readouterr().err
 
 
 def test_a_figure_takes_the_ink_of_the_page_and_keeps_no_names_or_styles():
