@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from safemil import loop
-from safemil.algorithms import ALGORITHMS
+from safemil.algorithms import ALGORITHMS, find
 from safemil.data import Annotations, Trajectories
 from safemil.data.sampling import Dataset, Scaler
 
@@ -89,7 +89,7 @@ def random_dataset() -> Dataset:
 
 def measure(name: str, preset: str, data: Dataset, rounds: int) -> list[Timing]:
     """One row per phase: an algorithm whose cost stops learning has a cheaper update afterwards."""
-    algorithm, config = ALGORITHMS[name], ALGORITHMS[name].PRESETS[preset]
+    algorithm, config = find(name), find(name).PRESETS[preset]
     switch = getattr(config, "cost_updates", None)
     phases = {"whole": 0} if switch is None else {"cost learns": 0, "cost fixed": switch + 1}
     state = loop.init(algorithm, config, data, [0])

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# At 0.14, the least deviation, the steps of a policy without noise count no more than those of one with it.
+# σ ≥ 0.14, so that deterministic demonstrators don't dominate the likelihood.
 LOG_STD_MIN, LOG_STD_MAX = -2.0, 2.0
 
 
@@ -29,7 +29,7 @@ class MLP(eqx.Module):
         """Glorot-uniform weights for layers of `sizes`, the input's width first."""
         pairs = list(itertools.pairwise(sizes))
         counts = [inputs * outputs for inputs, outputs in pairs]
-        # One draw for all layers: each draw is a program of its own that takes time to compile.
+        # One draw for all layers: each draw is a program of its own, which takes time to compile.
         draws = jnp.split(jax.random.uniform(key, (sum(counts),), minval=-1.0), np.cumsum(counts)[:-1])
         limits = [math.sqrt(6 / sum(pair)) for pair in pairs]
         self.weights = tuple(
@@ -47,7 +47,7 @@ class MLP(eqx.Module):
 
 
 class CostNet(eqx.Module):
-    """ĉ(s, a) in (0, 1): how risky it is to do a in s."""
+    """ĉ(s, a) in (0, 1): the cost of taking action a in state s."""
 
     mlp: MLP
 
@@ -60,8 +60,8 @@ class CostNet(eqx.Module):
         return jax.nn.sigmoid(self.mlp(jnp.concatenate([observations, actions], axis=-1))[..., 0])
 
 
-class Score(eqx.Module):
-    """A real number for each row of its inputs, laid side by side: a logit or a value."""
+class ScalarNet(eqx.Module):
+    """MLP with a scalar output, such as a logit or a value; its inputs are concatenated."""
 
     mlp: MLP
 
@@ -73,9 +73,10 @@ class Score(eqx.Module):
 
 
 class Policy(eqx.Module):
-    """π(a | s): a mixture of Gaussians whose means are drawn by tanh into [-1, 1]; samples are clipped to it.
+    """π(a | s): a mixture of Gaussians with means in [-1, 1] (tanh); samples are clipped to [-1, 1].
 
-    Squashing the samples as well would measure likelihoods by tanh⁻¹(a), where actions at a limit count most.
+    Samples are not squashed: a squashed Gaussian's likelihood is a function of tanh⁻¹(a), in which actions
+    near a bound dominate.
     """
 
     mlp: MLP
@@ -113,7 +114,7 @@ class Policy(eqx.Module):
         return jax.nn.logsumexp(log_weights + gaussians.sum(axis=-1), axis=-1)
 
     def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
-        """The centre of the heaviest component: the action taken when no noise is wanted."""
+        """Mean of the most likely component: the deterministic action."""
         log_weights, means, _ = self.mixture(observations)
         heaviest = jnp.argmax(log_weights, axis=-1)[..., None, None]
         return jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :]
@@ -129,5 +130,5 @@ class Policy(eqx.Module):
     def act(
         self, observations: Float[Array, "*batch S"], key: Array | None = None
     ) -> Float[Array, "*batch A"]:
-        """The mode, or a sample where a key is given."""
+        """Return the mode, or a sample if a key is given."""
         return self.mode(observations) if key is None else self.sample(observations, key=key)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from safemil import loop
-from safemil.algorithms import ALGORITHMS
+from safemil.algorithms import ALGORITHMS, find
 from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
 from safemil.errors import InputError
@@ -34,14 +34,14 @@ SMALL = {  # settings that make an update cheap, for the algorithms that have th
 
 
 def small_config(name: str):
-    config = ALGORITHMS[name].PRESETS["fast"]
+    config = find(name).PRESETS["fast"]
     fields = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(config, **{key: value for key, value in SMALL.items() if key in fields})
 
 
 def run(name, dataset, seeds, **options):
     """Fit, and return the state after each interval of two updates."""
-    algorithm, config, states = ALGORITHMS[name], small_config(name), {}
+    algorithm, config, states = find(name), small_config(name), {}
     state = options.pop("state", None)
     if state is None:
         state = loop.init(algorithm, config, dataset, seeds)
@@ -101,7 +101,7 @@ def test_actions_lie_in_their_bounds(name, dataset, states):
     state = jax.tree.map(lambda leaf: leaf[0], states[6][0])
     observations = dataset.unlabeled.observations
     for key in (None, jax.random.key(0)):
-        actions = ALGORITHMS[name].act(state, observations, key)
+        actions = find(name).act(state, observations, key)
         assert actions.shape == dataset.unlabeled.actions.shape
         assert (np.abs(actions) <= 1).all()
 
@@ -122,7 +122,7 @@ def test_extreme_inputs_leave_every_number_finite(name, unlabeled, nonpreferred,
 @pytest.mark.parametrize("components", [1, 3])
 def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, components):
     config = dataclasses.replace(small_config(name), components=components)
-    policy = ALGORITHMS[name].init(config, dataset, jax.random.key(0)).policy
+    policy = find(name).init(config, dataset, jax.random.key(0)).policy
     log_weights, means, _ = policy.mixture(dataset.unlabeled.observations)
     assert log_weights.shape[-1] == means.shape[-2] == components
     with pytest.raises(InputError, match="components must be above 0, got 0"):
@@ -130,8 +130,9 @@ def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, componen
 
 
 def test_a_module_says_what_it_is_and_where_it_comes_from(name):
-    method = ALGORITHMS[name]
-    assert method.__doc__.split("\n")[0].endswith(".")
-    assert "arXiv" in method.__doc__
-    assert {"nonpreferred", "annotations"} >= method.NEEDS
-    assert set(method.PRESETS) == {"fast", "paper"}
+    module, algorithm = ALGORITHMS[name], find(name)
+    assert algorithm.summary.endswith(".")
+    assert "arXiv" in module.__doc__
+    assert {"nonpreferred", "annotations"} >= algorithm.NEEDS
+    assert set(algorithm.PRESETS) == {"fast", "paper"}
+    assert all(isinstance(preset, algorithm.Config) for preset in algorithm.PRESETS.values())

@@ -18,7 +18,7 @@ from safemil.algorithms.coptidice import (
 )
 from safemil.data import Trajectories
 from safemil.data.sampling import Pile, Scaler
-from safemil.networks import Score
+from safemil.networks import ScalarNet
 
 ONES = jnp.ones(4)
 
@@ -70,7 +70,7 @@ def test_an_episode_is_weighed_by_its_mean_reward_and_cost_and_by_nothing_seen()
     np.testing.assert_allclose(harms, [2 / 3, 0.5, 0], rtol=1e-6)
     np.testing.assert_array_equal(whole.continues, 0)
     np.testing.assert_array_equal(whole.known, 1)
-    net = Score(2, (4,), key=jax.random.key(0))
+    net = ScalarNet(2, (4,), key=jax.random.key(0))
     first, advantages = values(net, whole.observations, whole, gains, 0.0)
     np.testing.assert_allclose(advantages, gains - net(jnp.zeros((1, 2))), rtol=1e-6)
     assert first.shape == (1,)
@@ -107,7 +107,7 @@ def test_huge_terms_stay_finite():
 def test_the_slopes_of_the_losses_are_those_of_finite_differences():
     key_net, key_inputs = jax.random.split(jax.random.key(0))
     first, now, after = jax.random.normal(key_inputs, (3, 8, 3))
-    net, known = Score(3, (4,), key=key_net), jnp.ones(8)
+    net, known = ScalarNet(3, (4,), key=key_net), jnp.ones(8)
 
     def nu(net):
         return nu_loss(net(first), 0.9 * net(after) - net(now), known, 0.9, 0.5)
@@ -124,7 +124,7 @@ def test_lambda_rises_above_the_limit_and_falls_below_it(state):
     config, limit = coptidice.Config(), jnp.array(0.1)
     for cost, rises in ((0.5, True), (0.0, False)):
         moved, _ = coptidice._update_lambda(
-            config, state._replace(lambda_opt=config.optimisers[1].init(state.raw_lambda)), cost, limit
+            config, state._replace(lambda_opt=config.multiplier_optimiser.init(state.raw_lambda)), cost, limit
         )
         assert (moved.raw_lambda > state.raw_lambda) == rises
 

@@ -8,7 +8,7 @@ from jax.test_util import check_grads
 from safemil.algorithms import dwbc_nu
 from safemil.algorithms.dwbc_nu import Config, discriminator_loss, scaled_log_prob
 from safemil.errors import InputError
-from safemil.networks import Policy, Score
+from safemil.networks import Policy, ScalarNet
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_slopes_of_the_loss_are_those_of_finite_differences(nonnegative):
     def loss(net):
         return discriminator_loss(net(inputs[0]), net(inputs[1]), 0.5, nonnegative)
 
-    check_grads(jax.jit(loss), (Score(3, (4,), key=key_net),), 1, ["rev"], atol=1e-3, rtol=1e-2, eps=1e-2)
+    check_grads(jax.jit(loss), (ScalarNet(3, (4,), key=key_net),), 1, ["rev"], atol=1e-3, rtol=1e-2, eps=1e-2)
 
 
 def test_log_prob_enters_between_zero_and_one_without_a_slope():

@@ -43,7 +43,7 @@ def test_true_weights_are_those_of_safemil_with_the_truth_for_a_cost():
     data, config = speed().data, bc_true_cost.Config(hidden_policy=(4,), weighting="transition")
     weights = initial(bc_true_cost, config).weights
     np.testing.assert_array_equal(weights.each, 1 - np.asarray(data.costs))
-    np.testing.assert_allclose(weights.reach[-1], weights.each.sum(), rtol=1e-5)
+    np.testing.assert_allclose(weights.cumulative[-1], weights.each.sum(), rtol=1e-5)
 
 
 def test_weights_of_whole_episodes_favour_careful_walkers():

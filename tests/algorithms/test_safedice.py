@@ -18,7 +18,7 @@ from safemil.algorithms.safedice import (
 )
 from safemil.data.sampling import transitions_at
 from safemil.errors import InputError
-from safemil.networks import Score
+from safemil.networks import ScalarNet
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def state():
 
 def constant(logit):
     """A discriminator that says the same of every step of `speed`."""
-    weights_or_bias = Score(6, (), key=jax.random.key(0))
+    weights_or_bias = ScalarNet(6, (), key=jax.random.key(0))
     return jax.tree.map(lambda leaf: jnp.full_like(leaf, logit * (leaf.ndim == 1)), weights_or_bias)
 
 
@@ -65,13 +65,13 @@ def test_alpha_is_the_largest_that_is_admissible_for_all_steps(logit):
 
 
 def test_the_penalty_of_a_linear_discriminator_is_that_of_its_weights():
-    net = Score(3, (), key=jax.random.key(0))
+    net = ScalarNet(3, (), key=jax.random.key(0))
     norm = np.linalg.norm(net.mlp.weights[0])
     np.testing.assert_allclose(gradient_penalty(net, jnp.ones((5, 3))), (norm - 1) ** 2, rtol=1e-4)
 
 
 def test_a_flat_discriminator_has_a_penalty_of_one_and_a_finite_slope():
-    flat = jax.tree.map(jnp.zeros_like, Score(3, (4,), key=jax.random.key(0)))
+    flat = jax.tree.map(jnp.zeros_like, ScalarNet(3, (4,), key=jax.random.key(0)))
     value, slopes = jax.jit(jax.value_and_grad(gradient_penalty))(flat, jnp.ones((5, 3)))
     np.testing.assert_allclose(value, 1, rtol=1e-3)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
@@ -81,7 +81,7 @@ def test_the_slopes_of_the_losses_are_those_of_finite_differences():
     key_net, key_inputs, key_shares = jax.random.split(jax.random.key(0), 3)
     inputs = jax.random.normal(key_inputs, (2, 8, 3))
     shares = jax.random.uniform(key_shares, (8, 1))
-    net = Score(3, (4,), key=key_net)
+    net = ScalarNet(3, (4,), key=key_net)
 
     def discriminator(net):
         return cost_loss(net, inputs[0], inputs[1], shares, 10.0)

@@ -167,7 +167,7 @@ def test_transition_weights_are_one_minus_the_cost():
 )
 def test_whole_episodes_are_weighed_by_their_scheme(config, expected):
     pile = pile_with_costs([0, 1, 1, 0], lengths=[2, 2])
-    weigh = jax.jit(lambda pile: pile_weights(config, first_observation, pile))
+    weigh = jax.jit(lambda pile: pile_weights(config, pile.observations[:, 0], pile))
     np.testing.assert_allclose(weigh(pile).each, expected, rtol=1e-5)
 
 
@@ -175,10 +175,10 @@ def test_a_step_weighs_as_the_segments_it_is_in_do_on_average():
     """Segments of two steps in one episode of three and one of one: costs 0 + 1, 1 + 0 and 3."""
     pile = pile_with_costs([0, 1, 0, 3], lengths=[3, 1])
     config = Config(weighting="segment", length=2, gamma=1.0, beta=1.0)
-    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    weights = jax.jit(lambda pile: pile_weights(config, pile.observations[:, 0], pile))(pile)
     np.testing.assert_allclose(weights.each, [1, 1, 1, np.exp(-2)], rtol=1e-5)
     config = dataclasses.replace(config, gamma=0.5)  # now 0.5, 1 and 3
-    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    weights = jax.jit(lambda pile: pile_weights(config, pile.observations[:, 0], pile))(pile)
     low = np.exp(-0.5)
     np.testing.assert_allclose(weights.each, [1, (1 + low) / 2, low, np.exp(-2.5)], rtol=1e-5)
 
@@ -188,7 +188,7 @@ def test_steps_by_weight_are_segments_by_weight_in_expectation(nets):
     rng = np.random.default_rng(0)
     pile = pile_with_costs(rng.uniform(size=40), lengths=[20, 20])
     config = Config(weighting="segment", length=4, beta=0.7)
-    each = pile_weights(config, first_observation, pile).each
+    each = pile_weights(config, pile.observations[:, 0], pile).each
     segments = sample_segments(pile, 40_000, 4, jax.random.key(0))
     weights = segment_weights(first_observation, segments, config.gamma, config.beta)
     found = np.zeros(40)
@@ -225,7 +225,7 @@ def test_the_cost_learns_first_and_then_the_policy(dataset):
 def test_whole_episode_weights_do_not_underflow():
     pile = pile_with_costs([1.0] * 500 + [0.9] * 500, lengths=[500, 500])
     config = Config(weighting="episode", gamma=1.0)
-    weights = jax.jit(lambda pile: pile_weights(config, first_observation, pile))(pile)
+    weights = jax.jit(lambda pile: pile_weights(config, pile.observations[:, 0], pile))(pile)
     np.testing.assert_allclose([weights.each[0], weights.each[-1]], [0, 1], atol=1e-6)
 
 

@@ -8,7 +8,7 @@ from jax.test_util import check_grads
 from safemil.algorithms import trex_wbc
 from safemil.algorithms.trex_wbc import reward_loss, segment_rewards
 from safemil.data.sampling import Segments
-from safemil.networks import Score
+from safemil.networks import ScalarNet
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def state():
 
 @pytest.fixture
 def reward():
-    return Score(3, (4,), key=jax.random.key(0))
+    return ScalarNet(3, (4,), key=jax.random.key(0))
 
 
 def segments(key, mask):

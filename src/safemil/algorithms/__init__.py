@@ -1,13 +1,12 @@
-"""The methods, one file each: `Config`, `PRESETS`, `init`, `update`, `act`, and `cost` where one is learned.
+"""The algorithms, one file each; `base.py` says what an algorithm is.
 
-`update(config, state, data, step, key)` is one step of training; `step` is an integer that all seeds of a
-vectorised run share, so a `lax.cond` on it stays a branch. A method that needs the non-preferred pile, or
-true rewards and costs, says so in `NEEDS`.
+Installed packages add algorithms through the entry-point group `safemil.algorithms`.
 """
 
-from typing import Any, Protocol, cast
-
-from jaxtyping import Array, Float
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
 
 from safemil.algorithms import (
     bc,
@@ -19,42 +18,73 @@ from safemil.algorithms import (
     safemil,
     trex_wbc,
 )
-from safemil.data.sampling import Dataset
-from safemil.errors import unknown
+from safemil.algorithms.base import Algorithm as Algorithm
+from safemil.errors import InputError, unknown
 
-Metrics = dict[str, Float[Array, ""]]
-
-
-class Algorithm(Protocol):
-    """What the loop asks of a method's module."""
-
-    PRESETS: dict[str, Any]
-    NEEDS: frozenset[str]
-
-    @staticmethod
-    def init(config: Any, data: Dataset, key: Array) -> Any: ...
-
-    @staticmethod
-    def update(config: Any, state: Any, data: Dataset, step: Array, key: Array) -> tuple[Any, Metrics]: ...
-
-    @staticmethod
-    def act(state: Any, observations: Array, key: Array | None = None) -> Array: ...
-
-
-ALGORITHMS: dict[str, Algorithm] = {
-    "safemil": cast(Algorithm, safemil),
-    "bc": cast(Algorithm, bc),
-    "dwbc-nu": cast(Algorithm, dwbc_nu),
-    "trex-wbc": cast(Algorithm, trex_wbc),
-    "safedice": cast(Algorithm, safedice),
-    "coptidice": cast(Algorithm, coptidice),
-    "bc-preferred": cast(Algorithm, bc_preferred),
-    "bc-true-cost": cast(Algorithm, bc_true_cost),
+GROUP = "safemil.algorithms"
+ALGORITHMS = {
+    "safemil": safemil,
+    "bc": bc,
+    "dwbc-nu": dwbc_nu,
+    "trex-wbc": trex_wbc,
+    "safedice": safedice,
+    "coptidice": coptidice,
+    "bc-preferred": bc_preferred,
+    "bc-true-cost": bc_true_cost,
 }
 
 
-def find(name: str) -> Algorithm:
-    """The module of a method by its name."""
-    if name not in ALGORITHMS:
-        raise unknown("algorithm", name, ALGORITHMS)
-    return ALGORITHMS[name]
+def names() -> list[str]:
+    """Names of all algorithms: those of this package, then those of installed packages."""
+    return [*ALGORITHMS, *sorted(_outside())]
+
+
+def available() -> dict[str, Algorithm]:
+    """All algorithms by name."""
+    return {name: find(name) for name in names()}
+
+
+def find(algorithm: str | ModuleType | Algorithm) -> Algorithm:
+    """Return an algorithm by its name, or the one that a module defines."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if isinstance(algorithm, ModuleType):
+        known = [name for name, module in ALGORITHMS.items() if module is algorithm]
+        return _of_module(known[0] if known else algorithm.__name__.rpartition(".")[2], algorithm)
+    if algorithm in ALGORITHMS:
+        return _of_module(algorithm, ALGORITHMS[algorithm])
+    if algorithm in _outside():
+        return _of_module(algorithm, _loaded(_outside()[algorithm]))
+    raise unknown("algorithm", algorithm, names())
+
+
+def of_config(config: Any) -> Algorithm:
+    """Return the algorithm whose settings these are."""
+    for algorithm in available().values():
+        if algorithm.Config is type(config):
+            return algorithm
+    raise InputError(f"{type(config).__name__} is not the Config of an algorithm; give one of {names()}.")
+
+
+@cache  # one object per module: a compiled program is found again by it
+def _of_module(name: str, module: ModuleType) -> Algorithm:
+    return Algorithm.of_module(name, module)
+
+
+@cache
+def _outside() -> dict[str, EntryPoint]:
+    return {each.name: each for each in entry_points(group=GROUP) if each.name not in ALGORITHMS}
+
+
+def _loaded(entry: EntryPoint) -> ModuleType:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InputError(
+            f'the algorithm "{entry.name}" of the installed package {_package(entry)} does not load: '
+            f"{type(error).__name__}: {error}; update or uninstall that package."
+        ) from error
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value

@@ -15,6 +15,7 @@ from safemil.data.sampling import Dataset, sample_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive
 
+TITLE = "BC-Unlabeled"
 NEEDS: frozenset[str] = frozenset()
 
 
@@ -29,13 +30,13 @@ class Config(Cloning):
         require_positive(self, "updates", "batch", "lr")
 
     @property
-    def adamw(self) -> Optimiser:
-        return self.cloner(self.lr, self.updates)
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr, self.updates)
 
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, fade=False),  # Table 2
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, cosine_decay=False),  # Table 2
 }
 
 
@@ -46,14 +47,16 @@ class State(NamedTuple):
 
 def init(config: Config, data: Dataset, key: Array) -> State:
     policy = config.policy(data, key)
-    return State(policy, config.adamw.init(policy))
+    return State(policy, config.policy_optimiser.init(policy))
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps(data.unlabeled, config.batch, key)
-    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    policy, opt, value = clone(
+        config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
+    )
     return State(policy, opt), {"loss/policy": value}
 
 

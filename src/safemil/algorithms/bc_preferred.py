@@ -19,6 +19,7 @@ from safemil.data.sampling import Dataset, episode_sums, sample_steps_of
 from safemil.networks import Policy
 from safemil.settings import require_within
 
+TITLE = "BC on preferred"
 NEEDS = frozenset({"annotations"})
 
 
@@ -35,7 +36,7 @@ class Config(bc.Config):
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, fade=False),  # Table 2, as BC-Unlabeled
+    "paper": Config(updates=1_000_000, batch=128, lr=1e-5, cosine_decay=False),  # Table 2, as BC-Unlabeled
 }
 
 
@@ -49,7 +50,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
     policy = config.policy(data, key)
     chosen = preferred(config, episode_sums(data.costs, data.unlabeled))
-    return State(policy, config.adamw.init(policy), chosen)
+    return State(policy, config.policy_optimiser.init(policy), chosen)
 
 
 def preferred(config: Config, episode_costs: Float[Array, " episodes"]) -> Bool[Array, " episodes"]:
@@ -59,10 +60,12 @@ def preferred(config: Config, episode_costs: Float[Array, " episodes"]) -> Bool[
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     rows = sample_steps_of(data.unlabeled, state.preferred, config.batch, key)
-    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    policy, opt, value = clone(
+        config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
+    )
     return state._replace(policy=policy, opt=opt), {"loss/policy": value}
 
 

@@ -4,7 +4,6 @@ What SafeMIL (arXiv:2511.08136, Eqs. 10 to 14) would reach if it learned the cos
 schemes are SafeMIL's own functions; only the cost they are given differs.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from safemil.data.sampling import Dataset, Length, draw_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
 
+TITLE = "BC on true cost"
 NEEDS = frozenset({"annotations"})
 
 
@@ -44,7 +44,9 @@ class Config(bc.Config):
 
 PRESETS = {
     "fast": Config(),
-    "paper": Config(updates=1_000_000, batch=128, weighting="segment", lr=1e-5, fade=False),  # Table 2
+    "paper": Config(
+        updates=1_000_000, batch=128, weighting="segment", lr=1e-5, cosine_decay=False
+    ),  # Table 2
 }
 
 
@@ -57,21 +59,17 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
     policy = config.policy(data, key)
-    shown = dataclasses.replace(data.unlabeled, observations=data.costs[:, None])
-    weights = safemil.pile_weights(config.scheme, true_cost, shown)
-    return State(policy, config.adamw.init(policy), weights)
-
-
-def true_cost(observations: Float[Array, "*batch 1"], actions: Float[Array, "*batch A"]) -> Array:
-    """c(s, a) where the observation is the true cost itself."""
-    return observations[..., 0]
+    weights = safemil.pile_weights(config.scheme, data.costs, data.unlabeled)
+    return State(policy, config.policy_optimiser.init(policy), weights)
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    rows = draw_steps(state.weights.reach, config.batch, key)
-    policy, opt, value = clone(config.adamw, state.policy, state.opt, data.unlabeled, rows, config.loss)
+    rows = draw_steps(state.weights.cumulative, config.batch, key)
+    policy, opt, value = clone(
+        config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
+    )
     metrics = {"loss/policy": value, "weights/effective": state.weights.effective}
     return state._replace(policy=policy, opt=opt), metrics
 

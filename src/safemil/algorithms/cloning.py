@@ -1,4 +1,4 @@
-"""What the methods share: the policy's settings, the loss L_π of cloning and the optimiser of Appendix E."""
+"""Behaviour cloning, shared by all algorithms: the policy's settings, its loss L_π and the optimiser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,15 +19,17 @@ TINY = 1e-30  # keeps a division by a sum of weights finite
 
 
 class Optimiser(NamedTuple):
-    """AdamW behind a clip of the global norm."""
+    """AdamW with gradients clipped by their global norm (SafeMIL, Appendix E)."""
 
     lr: float
     weight_decay: float
     clip_norm: float
-    fade: int | None = None  # steps in which the rate falls to zero along half a cosine; none: it stays
+    decay_updates: int | None = None  # cosine decay of the learning rate to 0 over these; none: constant
 
     def transformation(self) -> optax.GradientTransformation:
-        rate = self.lr if self.fade is None else optax.cosine_decay_schedule(self.lr, self.fade)
+        rate = self.lr
+        if self.decay_updates is not None:
+            rate = optax.cosine_decay_schedule(self.lr, self.decay_updates)
         adamw = optax.adamw(rate, weight_decay=self.weight_decay)
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw)
 
@@ -41,21 +43,21 @@ class Optimiser(NamedTuple):
     def descend(
         self, loss: Callable[[N], Float[Array, ""]], net: N, state: optax.OptState
     ) -> tuple[N, optax.OptState, Float[Array, ""]]:
-        """A step down `loss`, and its value before the step."""
+        """Take a gradient step on `loss`; the value returned is the one before the step."""
         value, grads = jax.value_and_grad(loss)(net)
         return *self.step(net, grads, state), value
 
 
 @dataclass(frozen=True)
 class Cloning:
-    """The settings that a policy is cloned with, whatever it is told to clone."""
+    """Settings of behaviour cloning, common to all algorithms."""
 
-    fade: bool = True  # the policy's rate falls to zero until the last update
-    weight_decay: float = 0.01
-    clip_norm: float = 10.0
-    hidden_policy: tuple[int, ...] = (256, 256)
-    components: int = 2  # Gaussians in the mixture that the policy is
-    loss: Loss = "nll"
+    cosine_decay: bool = True  # the policy's learning rate decays to 0 by the last update
+    weight_decay: float = 0.01  # AdamW's weight decay, of all networks
+    clip_norm: float = 10.0  # largest global norm of a gradient
+    hidden_policy: tuple[int, ...] = (256, 256)  # hidden layers of the policy
+    components: int = 2  # Gaussians in the policy's mixture
+    loss: Loss = "nll"  # negative log-likelihood, or squared error of the policy's mode
 
     def __post_init__(self) -> None:
         require_positive(self, "clip_norm", "components")
@@ -65,19 +67,19 @@ class Cloning:
         sizes = data.unlabeled.observation_size, data.unlabeled.action_size
         return Policy(*sizes, self.hidden_policy, components=self.components, key=key)
 
-    def cloner(self, lr: float, updates: int) -> Optimiser:
-        """The policy's optimiser, for so many updates."""
-        return self.optimiser(lr)._replace(fade=updates if self.fade else None)
+    def decaying_optimiser(self, lr: float, updates: int) -> Optimiser:
+        """Optimiser of a policy that is trained for `updates` updates."""
+        return self.optimiser(lr)._replace(decay_updates=updates if self.cosine_decay else None)
 
     def optimiser(self, lr: float) -> Optimiser:
-        """That of a network beside it, whose rate stays."""
+        """Constant-rate optimiser for the other networks."""
         return Optimiser(lr, self.weight_decay, self.clip_norm)
 
 
 def bc_losses(
     policy: Policy, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"], loss: Loss
 ) -> Float[Array, "*batch"]:
-    """L_π(s, a): the negative log-likelihood, or the squared error of the mode."""
+    """Loss L_π(s, a) of each step: negative log-likelihood, or squared error of the mode."""
     if loss == "nll":
         return -policy.log_prob(observations, actions)
     return jnp.square(policy.mode(observations) - actions).sum(axis=-1)
@@ -91,7 +93,7 @@ def clone(
     rows: Int[Array, " batch"],
     loss: Loss,
 ) -> tuple[Policy, optax.OptState, Float[Array, ""]]:
-    """A step towards the actions at `rows` of a pile, and the mean loss before it."""
+    """Take a gradient step on the cloning loss of the steps at `rows`; return the mean loss before it."""
     observations, actions = pile.observations[rows], pile.actions[rows]
 
     def mean_loss(policy: Policy) -> Array:
@@ -101,10 +103,7 @@ def clone(
 
 
 def weighted_mean(values: Float[Array, "*batch"], weights: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """Σ w·x / Σ w: weights need not sum to one, and a scale common to all of them does not matter.
-
-    The sum is kept above zero, so that a batch in which nothing carries weight gives 0 and no NaN.
-    """
+    """Weighted mean Σ w·x / Σ w; it is 0, not NaN, if all weights are 0."""
     total = jnp.maximum(weights.sum(), TINY)
     return (weights * values).sum() / jax.lax.stop_gradient(total)
 
@@ -116,6 +115,6 @@ def weighted_bc_loss(
     weights: Float[Array, "*batch"],
     loss: Loss,
 ) -> Float[Array, ""]:
-    """E[w L_π(s, a)] / E[w]; the weights are taken as given."""
+    """Weighted cloning loss E[w L_π(s, a)] / E[w]; no gradient flows through the weights."""
     losses = bc_losses(policy, observations, actions, loss)
     return weighted_mean(losses, jax.lax.stop_gradient(weights))

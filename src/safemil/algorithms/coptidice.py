@@ -56,12 +56,13 @@ from safemil.data.sampling import (
     sample_steps,
     transitions_at,
 )
-from safemil.networks import Policy, Score
+from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
 Decisions = Literal["steps", "episodes"]  # what is weighed
+TITLE = "COptiDICE"
 NEEDS = frozenset({"annotations"})
-LOWEST = -1e30  # a logarithm of nothing that stays finite
+LOWEST = -1e30  # finite stand-in for log 0
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,16 @@ class Config(Cloning):
         return self.gamma if self.decisions == "steps" else 0.0
 
     @property
-    def optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
-        """Those of ν and χ, of λ and τ, and of the policy."""
-        multiplier = self.optimiser(self.lr_multiplier)._replace(weight_decay=0.0)
-        return self.optimiser(self.lr_critic), multiplier, self.cloner(self.lr_policy, self.updates)
+    def critic_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_critic)
+
+    @property
+    def multiplier_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_multiplier)._replace(weight_decay=0.0)
+
+    @property
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr_policy, self.updates)
 
 
 PRESETS = {
@@ -114,14 +121,14 @@ PRESETS = {
         lr_critic=1e-4,
         lr_multiplier=1e-4,
         lr_policy=1e-4,
-        fade=False,
+        cosine_decay=False,
     ),
 }
 
 
 class State(NamedTuple):
-    nu: Score
-    chi: Score
+    nu: ScalarNet
+    chi: ScalarNet
     policy: Policy
     nu_opt: optax.OptState
     chi_opt: optax.OptState
@@ -135,13 +142,13 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     key_nu, key_chi, key_policy = jax.random.split(key, 3)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-    nu = Score(sizes[0], config.hidden_critic, key=key_nu)
-    chi = Score(sizes[0], config.hidden_critic, key=key_chi)
+    nu = ScalarNet(sizes[0], config.hidden_critic, key=key_nu)
+    chi = ScalarNet(sizes[0], config.hidden_critic, key=key_chi)
     policy = config.policy(data, key_policy)
-    critic, multiplier, cloner = config.optimisers
+    critic, multiplier = config.critic_optimiser, config.multiplier_optimiser
     one = jnp.ones(())
     return State(
-        nu, chi, policy, critic.init(nu), critic.init(chi), cloner.init(policy),
+        nu, chi, policy, critic.init(nu), critic.init(chi), config.policy_optimiser.init(policy),
         one, one, multiplier.init(one), multiplier.init(one),
     )  # fmt: skip
 
@@ -157,7 +164,7 @@ def conjugate(x: Float[Array, " batch"]) -> Float[Array, " batch"]:
 
 
 def values(
-    net: Score,
+    net: ScalarNet,
     initial: Float[Array, "initial S"],
     batch: Transitions,
     gains: Float[Array, " batch"],
@@ -204,13 +211,13 @@ def bounded_cost(
     w: Float[Array, " batch"],
     costs: Float[Array, " batch"],
 ) -> Float[Array, ""]:
-    """E[w̃ w c], w̃ ∝ exp(ℓ / τ): the cost of a step when the data are weighed against us."""
+    """E[w̃ w c], w̃ ∝ exp(ℓ / τ): the worst-case (tilted) cost of a step."""
     tilt = jax.nn.softmax(jnp.where(known > 0, terms / tau, LOWEST)) * known
     return (tilt * w * costs).sum()
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     assert data.rewards is not None
     assert data.costs is not None
@@ -251,12 +258,12 @@ def _update_nu(
 ) -> tuple[State, Float[Array, " batch"], dict[str, Float[Array, ""]]]:
     penalised = rewards - jax.nn.softplus(state.raw_lambda) * costs
 
-    def loss(nu: Score) -> tuple[Array, Array]:
+    def loss(nu: ScalarNet) -> tuple[Array, Array]:
         first, advantages = values(nu, initial, batch, penalised, config.discount)
         return nu_loss(first, advantages, batch.known, config.discount, config.alpha), advantages
 
     (value, advantages), grads = jax.value_and_grad(loss, has_aux=True)(state.nu)
-    nu, opt = config.optimisers[0].step(state.nu, grads, state.nu_opt)
+    nu, opt = config.critic_optimiser.step(state.nu, grads, state.nu_opt)
     w = correction(advantages / config.alpha) * batch.known
     return state._replace(nu=nu, nu_opt=opt), w, {"loss/nu": value, "weights/mean": w.mean()}
 
@@ -264,7 +271,7 @@ def _update_nu(
 def _update_bound(
     config: Config, state: State, batch: Transitions, initial: Array, w: Array, costs: Array
 ) -> tuple[State, Float[Array, ""], dict[str, Float[Array, ""]]]:
-    def loss(chi: Score, raw_tau: Array) -> tuple[Array, Array]:
+    def loss(chi: ScalarNet, raw_tau: Array) -> tuple[Array, Array]:
         first, flows = values(chi, initial, batch, costs, config.discount)
         terms = bound_terms(jnp.resize(first, flows.shape), flows, w, config.discount)
         tau = jax.nn.softplus(raw_tau)
@@ -273,9 +280,8 @@ def _update_bound(
 
     grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     (value, cost), (grads_chi, grads_tau) = grad(state.chi, state.raw_tau)
-    critic, multiplier, _ = config.optimisers
-    chi, chi_opt = critic.step(state.chi, grads_chi, state.chi_opt)
-    raw_tau, tau_opt = multiplier.step(state.raw_tau, grads_tau, state.tau_opt)
+    chi, chi_opt = config.critic_optimiser.step(state.chi, grads_chi, state.chi_opt)
+    raw_tau, tau_opt = config.multiplier_optimiser.step(state.raw_tau, grads_tau, state.tau_opt)
     metrics = {"loss/chi": value, "tau": jax.nn.softplus(raw_tau)}
     return state._replace(chi=chi, chi_opt=chi_opt, raw_tau=raw_tau, tau_opt=tau_opt), cost, metrics
 
@@ -288,7 +294,7 @@ def _update_lambda(
     def loss(raw_lambda: Array) -> Array:
         return jax.nn.softplus(raw_lambda) * (limit - cost)
 
-    raw_lambda, opt, _ = config.optimisers[1].descend(loss, state.raw_lambda, state.lambda_opt)
+    raw_lambda, opt, _ = config.multiplier_optimiser.descend(loss, state.raw_lambda, state.lambda_opt)
     metrics = {"lambda": jax.nn.softplus(raw_lambda), "cost/bound": cost, "cost/limit": limit}
     return state._replace(raw_lambda=raw_lambda, lambda_opt=opt), metrics
 
@@ -306,7 +312,7 @@ def _update_policy(
     def loss(policy: Policy) -> Array:
         return weighted_bc_loss(policy, observations, actions, w, config.loss)
 
-    policy, opt, value = config.optimisers[2].descend(loss, state.policy, state.policy_opt)
+    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
     return state._replace(policy=policy, policy_opt=opt), {"loss/policy": value}
 
 

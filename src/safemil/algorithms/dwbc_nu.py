@@ -21,9 +21,10 @@ from jaxtyping import Array, Float
 
 from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
 from safemil.data.sampling import Dataset, Pile, sample_steps
-from safemil.networks import Policy, Score
+from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
+TITLE = "DWBC-NU"
 NEEDS = frozenset({"nonpreferred"})
 LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
 
@@ -47,21 +48,29 @@ class Config(Cloning):
         require_within(self, "eta", 0, 1)
 
     @property
-    def optimisers(self) -> tuple[Optimiser, Optimiser]:
-        """Those of the discriminator and of the policy."""
-        return self.optimiser(self.lr_discriminator), self.cloner(self.lr_policy, self.updates)
+    def discriminator_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_discriminator)
+
+    @property
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr_policy, self.updates)
 
 
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, batch=128, nonnegative=False, lr_discriminator=1e-5, lr_policy=1e-5, fade=False
+        updates=1_000_000,
+        batch=128,
+        nonnegative=False,
+        lr_discriminator=1e-5,
+        lr_policy=1e-5,
+        cosine_decay=False,
     ),
 }
 
 
 class State(NamedTuple):
-    discriminator: Score  # the logit of d(s, a, log π)
+    discriminator: ScalarNet  # the logit of d(s, a, log π)
     policy: Policy
     discriminator_opt: optax.OptState
     policy_opt: optax.OptState
@@ -70,10 +79,10 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     key_discriminator, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-    discriminator = Score(sum(sizes) + 1, config.hidden_discriminator, key=key_discriminator)
+    discriminator = ScalarNet(sum(sizes) + 1, config.hidden_discriminator, key=key_discriminator)
     policy = config.policy(data, key_policy)
-    optimisers = config.optimisers
-    return State(discriminator, policy, optimisers[0].init(discriminator), optimisers[1].init(policy))
+    opts = config.discriminator_optimiser.init(discriminator), config.policy_optimiser.init(policy)
+    return State(discriminator, policy, *opts)
 
 
 def scaled_log_prob(
@@ -96,11 +105,11 @@ def discriminator_loss(
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     key_discriminator, key_policy = jax.random.split(key)
     state, loss = jax.lax.cond(
-        step % config.every == 0,
+        number % config.every == 0,
         lambda: _update_discriminator(config, state, data, key_discriminator),
         lambda: (state, jnp.full((), jnp.nan)),
     )
@@ -116,12 +125,12 @@ def _update_discriminator(
     inputs_n = _draw(config, state, data.nonpreferred, key_n)
     inputs_u = _draw(config, state, data.unlabeled, key_u)
 
-    def loss(discriminator: Score) -> Array:
+    def loss(discriminator: ScalarNet) -> Array:
         return discriminator_loss(
             discriminator(*inputs_n), discriminator(*inputs_u), config.eta, config.nonnegative
         )
 
-    discriminator, opt, value = config.optimisers[0].descend(
+    discriminator, opt, value = config.discriminator_optimiser.descend(
         loss, state.discriminator, state.discriminator_opt
     )
     return state._replace(discriminator=discriminator, discriminator_opt=opt), value
@@ -144,7 +153,7 @@ def _update_policy(
     def loss(policy: Policy) -> Array:
         return weighted_bc_loss(policy, observations, actions, weights, config.loss)
 
-    policy, opt, value = config.optimisers[1].descend(loss, state.policy, state.policy_opt)
+    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
     metrics = {"loss/policy": value, "weights/mean": weights.mean()}
     return state._replace(policy=policy, policy_opt=opt), metrics
 

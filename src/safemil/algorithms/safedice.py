@@ -30,17 +30,18 @@ from safemil.data.sampling import (
     Dataset,
     Pile,
     Transitions,
+    map_steps,
     sample_initial,
     sample_steps,
     transitions_at,
 )
-from safemil.networks import Policy, Score
+from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
+TITLE = "SafeDICE"
 NEEDS = frozenset({"nonpreferred"})
 MARGIN = 1e-5  # the log ratio of the riskiest step is about log MARGIN instead of minus infinity
-LOWEST = -1e30  # a logarithm of nothing that stays finite
-ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
+LOWEST = -1e30  # finite stand-in for log 0
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,16 @@ class Config(Cloning):
         require_within(self, "gradient_penalty", 0, math.inf)
 
     @property
-    def optimisers(self) -> tuple[Optimiser, Optimiser, Optimiser]:
-        """Those of the discriminator, of ν and of the policy."""
-        policy = self.cloner(self.lr_policy, self.updates)
-        return self.optimiser(self.lr_cost), self.optimiser(self.lr_nu), policy
+    def cost_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_cost)
+
+    @property
+    def nu_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_nu)
+
+    @property
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr_policy, self.updates)
 
     @property
     def last_cost_update(self) -> int:
@@ -81,14 +88,20 @@ class Config(Cloning):
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, cost_updates=None, batch=128, lr_cost=1e-5, lr_nu=1e-5, lr_policy=1e-5, fade=False
+        updates=1_000_000,
+        cost_updates=None,
+        batch=128,
+        lr_cost=1e-5,
+        lr_nu=1e-5,
+        lr_policy=1e-5,
+        cosine_decay=False,
     ),
 }
 
 
 class State(NamedTuple):
-    cost: Score  # the logit of c(s, a)
-    nu: Score
+    cost: ScalarNet  # the logit of c(s, a)
+    nu: ScalarNet
     policy: Policy
     cost_opt: optax.OptState
     nu_opt: optax.OptState
@@ -99,17 +112,17 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     key_cost, key_nu, key_policy = jax.random.split(key, 3)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-    cost = Score(sum(sizes), config.hidden_cost, key=key_cost)
-    nu = Score(sizes[0], config.hidden_nu, key=key_nu)
+    cost = ScalarNet(sum(sizes), config.hidden_cost, key=key_cost)
+    nu = ScalarNet(sizes[0], config.hidden_nu, key=key_nu)
     policy = config.policy(data, key_policy)
-    optimisers = config.optimisers
     return State(
-        cost, nu, policy, optimisers[0].init(cost), optimisers[1].init(nu), optimisers[2].init(policy),
+        cost, nu, policy, config.cost_optimiser.init(cost), config.nu_optimiser.init(nu),
+        config.policy_optimiser.init(policy),
         log_alpha=jnp.log(1.0 if config.alpha is None else config.alpha),
     )  # fmt: skip
 
 
-def gradient_penalty(cost: Score, inputs: Float[Array, "batch SA"]) -> Float[Array, ""]:
+def gradient_penalty(cost: ScalarNet, inputs: Float[Array, "batch SA"]) -> Float[Array, ""]:
     """E[(‖∇l‖ − 1)²] at the inputs."""
     slopes = jax.grad(lambda x: cost(x).sum())(inputs)  # (batch, S + A)
     norms = jnp.sqrt(jnp.square(slopes).sum(axis=1) + MARGIN**2)  # the root has no slope at zero
@@ -117,7 +130,7 @@ def gradient_penalty(cost: Score, inputs: Float[Array, "batch SA"]) -> Float[Arr
 
 
 def cost_loss(
-    cost: Score,
+    cost: ScalarNet,
     inputs_n: Float[Array, "batch SA"],
     inputs_u: Float[Array, "batch SA"],
     shares: Float[Array, "batch 1"],
@@ -130,11 +143,9 @@ def cost_loss(
     return classified + penalty * gradient_penalty(cost, jnp.concatenate([between, within]))
 
 
-def largest_log_alpha(cost: Score, pile: Pile) -> Float[Array, ""]:
+def largest_log_alpha(cost: ScalarNet, pile: Pile) -> Float[Array, ""]:
     """log of the largest α below 1 with (1 + α)c < 1 for all steps of the pile."""
-    pairs = pile.observations, pile.actions
-    logits = jax.lax.map(lambda pair: cost(*pair), pairs, batch_size=ROWS_AT_ONCE)
-    return jnp.minimum(-logits.max(), 0) + jnp.log1p(-MARGIN)
+    return jnp.minimum(-map_steps(cost, pile).max(), 0) + jnp.log1p(-MARGIN)
 
 
 def log_ratio(logits: Float[Array, " batch"], log_alpha: Float[Array, ""]) -> Float[Array, " batch"]:
@@ -144,7 +155,7 @@ def log_ratio(logits: Float[Array, " batch"], log_alpha: Float[Array, ""]) -> Fl
 
 
 def residuals(
-    value: Score, transitions: Transitions, rewards: Float[Array, " batch"], gamma: float
+    value: ScalarNet, transitions: Transitions, rewards: Float[Array, " batch"], gamma: float
 ) -> Float[Array, " batch"]:
     """r + γ ν(s′) − ν(s), where nothing follows the end of an episode that its task ended."""
     both = jnp.stack([transitions.observations, transitions.next_observations])  # one matrix product for both
@@ -170,15 +181,15 @@ def visit_weights(advantages: Float[Array, " batch"], batch: Transitions) -> Flo
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     key_cost, key_policy = jax.random.split(key)
     state, loss = jax.lax.cond(
-        step < config.last_cost_update,
+        number < config.last_cost_update,
         lambda: _update_cost(config, state, data, key_cost),
         lambda: (state, jnp.full((), jnp.nan)),
     )
-    state = _refresh_alpha(config, state, data, step)
+    state = _refresh_alpha(config, state, data, number)
     state, metrics = _update_nu_and_policy(config, state, data, key_policy)
     return state, {"loss/cost": loss, "alpha": jnp.exp(state.log_alpha)} | metrics
 
@@ -190,10 +201,10 @@ def _update_cost(config: Config, state: State, data: Dataset, key: Array) -> tup
     inputs_u = _draw(config, data.unlabeled, key_u)
     shares = jax.random.uniform(key_shares, (config.cost_batch, 1))
 
-    def loss(cost: Score) -> Array:
+    def loss(cost: ScalarNet) -> Array:
         return cost_loss(cost, inputs_n, inputs_u, shares, config.gradient_penalty)
 
-    cost, opt, value = config.optimisers[0].descend(loss, state.cost, state.cost_opt)
+    cost, opt, value = config.cost_optimiser.descend(loss, state.cost, state.cost_opt)
     return state._replace(cost=cost, cost_opt=opt), value
 
 
@@ -202,11 +213,11 @@ def _draw(config: Config, pile: Pile, key: Array) -> Float[Array, "batch SA"]:
     return jnp.concatenate([pile.observations[rows], pile.actions[rows]], axis=1)
 
 
-def _refresh_alpha(config: Config, state: State, data: Dataset, step: Array) -> State:
+def _refresh_alpha(config: Config, state: State, data: Dataset, number: Array) -> State:
     """Search for α when due: once more after the discriminator has stopped learning, then no more."""
     if config.alpha is not None:
         return state
-    due = (step % config.refresh == 0) & (step < config.last_cost_update + config.refresh)
+    due = (number % config.refresh == 0) & (number < config.last_cost_update + config.refresh)
     log_alpha = jax.lax.cond(
         due, lambda: largest_log_alpha(state.cost, data.unlabeled), lambda: state.log_alpha
     )
@@ -221,18 +232,18 @@ def _update_nu_and_policy(
     initial = sample_initial(data.unlabeled, config.batch, key_initial)
     rewards = log_ratio(state.cost(batch.observations, batch.actions), state.log_alpha)
 
-    def loss(nu: Score) -> tuple[Array, Array]:
+    def loss(nu: ScalarNet) -> tuple[Array, Array]:
         advantages = residuals(nu, batch, rewards, config.gamma)
         return nu_loss(nu(initial), advantages, batch.known, config.gamma), advantages
 
     (value, advantages), grads = jax.value_and_grad(loss, has_aux=True)(state.nu)
-    nu, nu_opt = config.optimisers[1].step(state.nu, grads, state.nu_opt)
+    nu, nu_opt = config.nu_optimiser.step(state.nu, grads, state.nu_opt)
     weights = visit_weights(advantages, batch)
 
     def bc_loss(policy: Policy) -> Array:
         return weighted_bc_loss(policy, batch.observations, batch.actions, weights, config.loss)
 
-    policy, policy_opt, bc_value = config.optimisers[2].descend(bc_loss, state.policy, state.policy_opt)
+    policy, policy_opt, bc_value = config.policy_optimiser.descend(bc_loss, state.policy, state.policy_opt)
     metrics = {"loss/nu": value, "loss/policy": bc_value, "log_ratio/mean": rewards.mean()}
     return state._replace(nu=nu, nu_opt=nu_opt, policy=policy, policy_opt=policy_opt), metrics
 

@@ -42,6 +42,7 @@ from safemil.data.sampling import (
     discounted_to_go,
     draw_steps,
     episode_sums,
+    map_steps,
     sample_bags,
     sample_segments,
     spread,
@@ -50,10 +51,10 @@ from safemil.errors import InputError
 from safemil.networks import CostNet, Policy
 from safemil.settings import require_positive, require_within
 
+TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
 COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 POLICY_METRICS = ("loss/policy", "weights/effective")
-ROWS_AT_ONCE = 8192  # steps per pass over a whole pile: bounds the memory of its activations
 
 Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
 Weighting = Literal["segment", "episode", "threshold", "transition", "cost-to-go"]
@@ -95,9 +96,12 @@ class Config(Cloning):
         require_within(self, "flood", 0, math.inf)
 
     @property
-    def optimisers(self) -> tuple[Optimiser, Optimiser]:
-        """Those of the cost and of the policy."""
-        return self.optimiser(self.lr_cost), self.cloner(self.lr_policy, self._policy_updates)
+    def cost_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_cost)
+
+    @property
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr_policy, self._policy_updates)
 
     @property
     def _policy_updates(self) -> int:
@@ -121,7 +125,7 @@ PRESETS = {
         average=None,
         lr_cost=1e-5,
         lr_policy=1e-5,
-        fade=False,
+        cosine_decay=False,
     ),
 }
 
@@ -139,7 +143,7 @@ class PileWeights(NamedTuple):
     """Of each unlabeled step; empty where weights are computed on the fly."""
 
     each: Float[Array, " steps"]
-    reach: Float[Array, " steps"]  # their running sum
+    cumulative: Float[Array, " steps"]  # their running sum
     effective: Float[Array, ""]  # the share of the pile that the policy really learns from
 
 
@@ -149,10 +153,11 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
     policy = config.policy(data, key_policy)
-    cost_optimiser, policy_optimiser = config.optimisers
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
-    return State(cost, cost, policy, cost_optimiser.init(cost), policy_optimiser.init(policy), weights)
+    return State(
+        cost, cost, policy, config.cost_optimiser.init(cost), config.policy_optimiser.init(policy), weights
+    )
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -181,9 +186,9 @@ def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) 
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
 
 
-def averaged(average: CostNet, latest: CostNet, step: Array, eta: int) -> CostNet:
+def averaged(average: CostNet, latest: CostNet, number: Array, eta: int) -> CostNet:
     """Polynomial-decay averaging: the weight of what was learned at update t is about t^η."""
-    share = (eta + 1) / (step + 1 + eta)
+    share = (eta + 1) / (number + 1 + eta)
     return jax.tree.map(lambda old, new: old + share * (new - old), average, latest)
 
 
@@ -215,9 +220,9 @@ def step_weights(config: Config, state: State, segments: Segments) -> Float[Arra
     return state.weights.each[segments.rows] * segments.mask
 
 
-def pile_weights(config: Config, cost: Cost, pile: Pile) -> PileWeights:
-    """The weight of every unlabeled step; what is common to all weights does not matter."""
-    each = _weigh(config, costs_of_pile(cost, pile), pile)
+def pile_weights(config: Config, costs: Float[Array, " steps"], pile: Pile) -> PileWeights:
+    """Weight of every unlabeled step, given its cost; weights have an arbitrary common scale."""
+    each = _weigh(config, costs, pile)
     return PileWeights(each, jnp.cumsum(each), effective_share(each, jnp.ones_like(each)))
 
 
@@ -290,12 +295,6 @@ def _segment_means(config: Config, to_go: Float[Array, " steps"], pile: Pile) ->
     return total / count
 
 
-def costs_of_pile(cost: Cost, pile: Pile) -> Float[Array, " steps"]:
-    """ĉ of every step, a block of steps at a time."""
-    pairs = pile.observations, pile.actions
-    return jax.lax.map(lambda pair: cost(*pair), pairs, batch_size=ROWS_AT_ONCE)
-
-
 def effective_share(weights: Float[Array, "*steps"], mask: Float[Array, "*steps"]) -> Float[Array, ""]:
     """(Σw)² / (n Σw²): the share of the steps that the policy really learns from."""
     total = weights.sum() ** 2 / jnp.maximum((weights**2).sum(), TINY)
@@ -311,16 +310,16 @@ def policy_loss(
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     """One pass through the loop of Algorithm 1, or through one half of it where the cost learns first."""
     key_cost, key_policy = jax.random.split(key)
 
     def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_cost(config, state, data, step, key_cost)
+        return _update_cost(config, state, data, number, key_cost)
 
     def update_policy(state: State) -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_policy(config, _refresh_weights(config, state, data, step), data, key_policy)
+        return _update_policy(config, _refresh_weights(config, state, data, number), data, key_policy)
 
     if config.cost_updates is None:
         learned, cost_metrics = update_cost()
@@ -332,12 +331,12 @@ def update(
         return half[0], unknown | half[1]
 
     return jax.lax.cond(
-        step < config.cost_updates, lambda: one(update_cost()), lambda: one(update_policy(state))
+        number < config.cost_updates, lambda: one(update_cost()), lambda: one(update_policy(state))
     )
 
 
 def _update_cost(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
@@ -350,8 +349,8 @@ def _update_cost(
         return flooded(value, config.flood), (value, *scores)
 
     (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.learner)
-    learner, opt = config.optimisers[0].step(state.learner, grads, state.cost_opt)
-    cost = learner if config.average is None else averaged(state.cost, learner, step, config.average)
+    learner, opt = config.cost_optimiser.step(state.learner, grads, state.cost_opt)
+    cost = learner if config.average is None else averaged(state.cost, learner, number, config.average)
     metrics = dict(zip(COST_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
     return state._replace(learner=learner, cost=cost, cost_opt=opt), metrics
 
@@ -362,13 +361,15 @@ def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
     )
 
 
-def _refresh_weights(config: Config, state: State, data: Dataset, step: Array) -> State:
+def _refresh_weights(config: Config, state: State, data: Dataset, number: Array) -> State:
     """Weigh the whole pile when due: at intervals, or once where the cost has stopped learning."""
     if not config.weighs_whole_pile:
         return state
-    due = step % config.refresh == 0 if config.cost_updates is None else step == config.cost_updates
+    due = number % config.refresh == 0 if config.cost_updates is None else number == config.cost_updates
     weights = jax.lax.cond(
-        due, lambda: pile_weights(config, state.cost, data.unlabeled), lambda: state.weights
+        due,
+        lambda: pile_weights(config, map_steps(state.cost, data.unlabeled), data.unlabeled),
+        lambda: state.weights,
     )
     return state._replace(weights=weights)
 
@@ -376,9 +377,9 @@ def _refresh_weights(config: Config, state: State, data: Dataset, step: Array) -
 def _update_policy(
     config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    optimiser = config.optimisers[1]
+    optimiser = config.policy_optimiser
     if config.draw == "steps":
-        rows = draw_steps(state.weights.reach, config.policy_batch, key)
+        rows = draw_steps(state.weights.cumulative, config.policy_batch, key)
         policy, opt, value = clone(
             optimiser, state.policy, state.policy_opt, data.unlabeled, rows, config.loss
         )

@@ -18,9 +18,10 @@ from jaxtyping import Array, Float
 
 from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
-from safemil.networks import Policy, Score
+from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive
 
+TITLE = "T-REX-WBC"
 NEEDS = frozenset({"nonpreferred"})
 
 
@@ -41,9 +42,12 @@ class Config(Cloning):
         require_positive(self, "lr_reward", "lr_policy")
 
     @property
-    def optimisers(self) -> tuple[Optimiser, Optimiser]:
-        """Those of the reward and of the policy."""
-        return self.optimiser(self.lr_reward), self.cloner(self.lr_policy, self.updates)
+    def reward_optimiser(self) -> Optimiser:
+        return self.optimiser(self.lr_reward)
+
+    @property
+    def policy_optimiser(self) -> Optimiser:
+        return self.decaying_optimiser(self.lr_policy, self.updates)
 
     @property
     def last_reward_update(self) -> int:
@@ -53,13 +57,13 @@ class Config(Cloning):
 PRESETS = {
     "fast": Config(),
     "paper": Config(  # Table 2
-        updates=1_000_000, reward_updates=None, batch=128, lr_reward=1e-5, lr_policy=1e-5, fade=False
+        updates=1_000_000, reward_updates=None, batch=128, lr_reward=1e-5, lr_policy=1e-5, cosine_decay=False
     ),
 }
 
 
 class State(NamedTuple):
-    reward: Score  # the logit of r(s, a)
+    reward: ScalarNet  # the logit of r(s, a)
     policy: Policy
     reward_opt: optax.OptState
     policy_opt: optax.OptState
@@ -68,30 +72,30 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     key_reward, key_policy = jax.random.split(key)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-    reward = Score(sum(sizes), config.hidden_reward, key=key_reward)
+    reward = ScalarNet(sum(sizes), config.hidden_reward, key=key_reward)
     policy = config.policy(data, key_policy)
-    optimisers = config.optimisers
-    return State(reward, policy, optimisers[0].init(reward), optimisers[1].init(policy))
+    opts = config.reward_optimiser.init(reward), config.policy_optimiser.init(policy)
+    return State(reward, policy, *opts)
 
 
-def segment_rewards(reward: Score, segments: Segments) -> Float[Array, " segments"]:
+def segment_rewards(reward: ScalarNet, segments: Segments) -> Float[Array, " segments"]:
     """Σ_{(s,a)∈τ} r(s, a)."""
     rewards = jax.nn.sigmoid(reward(segments.observations, segments.actions))  # (segments, H)
     return (rewards * segments.mask).sum(axis=1)
 
 
-def reward_loss(reward: Score, unlabeled: Segments, nonpreferred: Segments) -> Float[Array, ""]:
+def reward_loss(reward: ScalarNet, unlabeled: Segments, nonpreferred: Segments) -> Float[Array, ""]:
     """−log P(τ_U ≻ τ_N) under the Bradley-Terry model, averaged over pairs of segments."""
     margin = segment_rewards(reward, unlabeled) - segment_rewards(reward, nonpreferred)  # (pairs,)
     return -jax.nn.log_sigmoid(margin).mean()
 
 
 def update(
-    config: Config, state: State, data: Dataset, step: Array, key: Array
+    config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     key_reward, key_policy = jax.random.split(key)
     state, loss = jax.lax.cond(
-        step < config.last_reward_update,
+        number < config.last_reward_update,
         lambda: _update_reward(config, state, data, key_reward),
         lambda: (state, jnp.full((), jnp.nan)),
     )
@@ -105,10 +109,10 @@ def _update_reward(config: Config, state: State, data: Dataset, key: Array) -> t
     nonpreferred = sample_segments(data.nonpreferred, config.pairs, config.length, key_n)
     unlabeled = sample_segments(data.unlabeled, config.pairs, config.length, key_u)
 
-    def loss(reward: Score) -> Array:
+    def loss(reward: ScalarNet) -> Array:
         return reward_loss(reward, unlabeled, nonpreferred)
 
-    reward, opt, value = config.optimisers[0].descend(loss, state.reward, state.reward_opt)
+    reward, opt, value = config.reward_optimiser.descend(loss, state.reward, state.reward_opt)
     return state._replace(reward=reward, reward_opt=opt), value
 
 
@@ -122,7 +126,7 @@ def _update_policy(
     def loss(policy: Policy) -> Array:
         return weighted_bc_loss(policy, observations, actions, rewards, config.loss)
 
-    policy, opt, value = config.optimisers[1].descend(loss, state.policy, state.policy_opt)
+    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
     metrics = {"loss/policy": value, "weights/mean": rewards.mean()}
     return state._replace(policy=policy, policy_opt=opt), metrics
 

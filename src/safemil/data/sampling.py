@@ -7,6 +7,7 @@ itself, with a mask.
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.data.trajectories import Annotations, Trajectories
 
 Length = int | Literal["full"]
+ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
 
 
 class Scaler(NamedTuple):
@@ -213,6 +215,12 @@ def sample_initial(pile: Pile, count: int, key: Array) -> Float[Array, "count S"
     """First observations of `count` episodes."""
     episode = jax.random.randint(key, (count,), 0, len(pile.starts))
     return pile.observations[pile.starts[episode]]
+
+
+def map_steps(function: Callable[[Array, Array], Array], pile: Pile) -> Float[Array, " steps"]:
+    """Apply a function of observations and actions to every step of a pile, a block of steps at a time."""
+    pairs = pile.observations, pile.actions
+    return jax.lax.map(lambda pair: function(*pair), pairs, batch_size=ROWS_AT_ONCE)
 
 
 def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " episodes"]:

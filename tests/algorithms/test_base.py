@@ -1,0 +1,40 @@
+"""What an algorithm is, and how one is found."""
+
+import types
+
+import pytest
+
+from safemil import algorithms
+from safemil.algorithms import bc, find, names, of_config
+from safemil.errors import InputError
+
+
+def test_an_algorithm_is_found_by_its_name_its_module_and_its_settings():
+    assert find("bc") is find(bc) is find(find("bc")) is of_config(bc.Config())
+    assert (find("bc").name, find("bc").TITLE) == ("bc", "BC-Unlabeled")
+
+
+def test_what_an_algorithm_does_not_define_is_none():
+    assert find("bc").cost is None
+    assert find("bc").advice is None
+    assert find("safemil").cost is not None
+
+
+def test_a_module_that_is_no_algorithm_is_told_what_it_lacks():
+    with pytest.raises(InputError, match="not an algorithm: it does not define TITLE, NEEDS"):
+        find(types.ModuleType("nothing"))
+
+
+def test_settings_of_no_algorithm_are_refused():
+    with pytest.raises(InputError, match="dict is not the Config of an algorithm"):
+        of_config({})
+
+
+def test_a_wrong_name_is_answered_with_the_near_one():
+    with pytest.raises(InputError, match='did you mean "safemil"'):
+        find("safemill")
+
+
+def test_every_algorithm_is_listed():
+    assert names()[:2] == ["safemil", "bc"]
+    assert set(algorithms.available()) == set(names())
