@@ -1,6 +1,7 @@
 """Tables, figures and the page of a results folder."""
 
 import csv
+import dataclasses
 import doctest
 import io
 import json
@@ -8,7 +9,6 @@ import math
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -155,6 +155,11 @@ def test_every_form_shows_the_same_numbers_and_marks_the_best():
         assert all(each in text for each in rest)
 
 
+def test_a_table_without_rows_is_its_head():
+    assert render.csv(Table(["a", "b"], [])) == "a,b\n"
+    assert render.markdown(Table(["a", "b"], [])) == "| a | b |\n| --- | --- |\n"
+
+
 def test_text_is_escaped_in_every_form():
     assert r"| a_1 & <b>\| |" in render.markdown(MIXED)
     assert r"a\_1 \& <b>| &" in render.latex(MIXED)
@@ -169,8 +174,8 @@ def test_columns_of_texts_are_sorted_as_texts_and_missing_values_are_the_least()
 
 
 def test_the_places_of_a_grid_have_styles_that_differ():
-    assert len({figures.style(place) for place in range(72)}) == 72
-    assert len({figures.style(place).colour for place in range(8)}) == 8
+    assert len({tuple(figures.style(place).values()) for place in range(72)}) == 72
+    assert len({figures.style(place)["color"] for place in range(8)}) == 8
 
 
 @pytest.fixture
@@ -180,9 +185,9 @@ def outside(monkeypatch):
     titles = {f"outside-{number}": f"Outside {number}" for number in range(8)}
 
     def find_any(name):
-        return (
-            SimpleNamespace(**{**vars(find("bc")), "TITLE": titles[name]}) if name in titles else find(name)
-        )
+        if name not in titles:
+            return find(name)
+        return dataclasses.replace(find("bc"), name=name, TITLE=titles[name])
 
     monkeypatch.setattr(algorithms, "find", find_any)
     return list(titles)
@@ -203,7 +208,8 @@ def test_an_algorithm_from_outside_is_tabulated_and_drawn_like_the_others(outsid
         write_result(tmp_path, cell, {**found, "curve": [], "seconds": {"train": 1.0}})
     results = Results(tmp_path)
     entries = results.entries(results.grid.studies[0])
-    assert len({figures.style(entry.place) for entry in entries if entry.algorithm != "random"}) == 10
+    styles = {each.algorithm: tuple(figures.style(each.place).values()) for each in entries}
+    assert len(styles) - 1 == len(set(styles.values()) - {styles["random"]}) == 10
     text = write_page(tmp_path, tmp_path / "page.md").read_text()
     table = text.partition("### Velocity")[2].partition("###")[0]
     for number in range(8):

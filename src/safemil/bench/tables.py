@@ -57,18 +57,21 @@ class Value(NamedTuple):
         return self.form.separator.join(show(number) for show, number in shown if not math.isnan(number))
 
 
+Cell = str | Value
+
+
 class Table(NamedTuple):
-    """Titles of the columns, and rows of texts and values; an empty text is a missing value."""
+    """Titles of the columns, and rows of cells; an empty text is a missing value."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str | Value]]
+    rows: Sequence[Sequence[Cell]]
 
 
 def title_of(algorithm: str) -> str:
     """Title of an algorithm in tables and figures."""
     from safemil.algorithms import find
 
-    return algorithm if algorithm == RANDOM else getattr(find(algorithm), "TITLE", algorithm)
+    return algorithm if algorithm == RANDOM else find(algorithm).TITLE
 
 
 def short_name(task: str) -> str:
@@ -119,7 +122,7 @@ def _by_algorithm(tasks: Sequence[str], rows: Mapping[str, Mapping[str, Sequence
 
 def varied(entries: Sequence[Entry]) -> Table:
     """One row per task and setting."""
-    rows: list[list[str | Value]] = []
+    rows: list[list[Cell]] = []
     for entry in entries:
         measures = _measures(entry, [each for each in entries if each.task == entry.task])
         rows.append([short_name(entry.task), entry.label, *measures, Value((entry.seconds,), SECONDS)])
@@ -138,7 +141,7 @@ def _measures(entry: Entry, same_task: Sequence[Entry]) -> list[Value]:
 
 def overall(entries: Sequence[Entry]) -> Table:
     """Interquartile means over seeds and tasks, and the probability that a seed of SafeMIL costs less."""
-    rows: list[list[str | Value]] = []
+    rows: list[list[Cell]] = []
     costs = {(entry.task, entry.algorithm): entry.costs.mean(axis=1) for entry in entries}
     for algorithm in dict.fromkeys(entry.algorithm for entry in comparable(entries)):
         own = [entry for entry in entries if entry.algorithm == algorithm]
@@ -179,7 +182,7 @@ def lost(shares: ByTask) -> Table:
 def _by_task(values: ByTask, form: Form, *, mark_best: bool = False) -> Table:
     """One row per task, one column per algorithm."""
     algorithms = list(dict.fromkeys(name for found in values.values() for name in found))
-    rows: list[list[str | Value]] = []
+    rows: list[list[Cell]] = []
     for task, found in values.items():
         compared = [name for name in found if mark_best and learns_without_costs(name)]
         least = min((found[name][1] for name in compared), default=None)
