@@ -115,6 +115,8 @@ def read_grid(path: Path) -> Grid:
 
 def make_grid(content: Mapping[str, Any]) -> Grid:
     """Make a grid from the content of a TOML file."""
+    from safemil.algorithms import find
+
     _check_names("part of a grid", content, TOP)
     if not content.get("families") or not content.get("studies"):
         raise InputError("a grid needs [families.NAME] with tasks and [studies.NAME] with algorithms.")
@@ -124,13 +126,8 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
     studies = tuple(
         _study(name, study, content, evaluation, data) for name, study in content["studies"].items()
     )
-    return Grid(
-        content.get("title", "Benchmark"),
-        content.get("reference", "coptidice"),
-        families,
-        studies,
-        data["folder"],
-    )
+    reference = find(content.get("reference", "coptidice")).name
+    return Grid(content.get("title", "Benchmark"), reference, families, studies, data["folder"])
 
 
 def _study(
