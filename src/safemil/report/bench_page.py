@@ -59,6 +59,7 @@ def inline(text: str, label: str) -> Markup:
         width,
         height,
         label,
-        f"width:{width * SCALE:.0f}px;stroke-linejoin:round;stroke-linecap:butt",
+        # matplotlib leaves out a black fill, which is the default of SVG
+        f"width:{width * SCALE:.0f}px;fill:currentColor;stroke-linejoin:round;stroke-linecap:butt",
         Markup(body[body.index(">") + 1 :]),
     )
