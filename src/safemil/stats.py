@@ -1,8 +1,8 @@
-"""What to say of episodes that several seeds of a method have run: small functions over `(seeds, episodes)`.
+"""Statistics of the episodes of several seeds: small functions over arrays `(seeds, episodes)`.
 
-The paper's measures (SafeMIL, arXiv:2511.08136, Section 5): returns and costs normalised by a reference
+Measures of the paper (SafeMIL, arXiv:2511.08136, Section 5): returns and costs normalised by a reference
 policy, the mean cost of the worst episodes, and 95% intervals from 1000 bootstrap samples. Interquartile
-mean and probability of improvement are those of Agarwal et al. 2021 (arXiv:2108.13264).
+mean and probability of improvement follow Agarwal et al. 2021 (arXiv:2108.13264).
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ Statistic = Callable[[Scores], npt.NDArray[np.float64]]  # (..., seeds, episodes
 
 SAMPLES = 1000
 LEVEL = 0.95
-WORST = (0.1, 0.2, 0.3, 0.5)  # shares of the episodes that CVaR is reported of
+WORST = (0.1, 0.2, 0.3, 0.5)  # shares of worst episodes for which CVaR is reported
 
 
 class Interval(NamedTuple):
-    """A value, and where it lies with 95% confidence."""
+    """A value and its 95% confidence interval."""
 
     value: float
     low: float
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half the interval's width, what stands after ±."""
+        """Half the width of the interval, shown after ±."""
         return (self.high - self.low) / 2
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Interval(NamedTuple):
 
 
 def normalised_return(returns: npt.ArrayLike, random: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
-    """Returns on a scale where the random policy's mean is 0 and the reference policy's is 1.
+    """Scale returns so that the mean of the random policy is 0 and that of the reference policy is 1.
 
     >>> normalised_return([[10.0, 30.0]], random=[[0.0, 20.0]], reference=[[30.0]])
     array([[0., 1.]])
@@ -47,13 +47,14 @@ def normalised_return(returns: npt.ArrayLike, random: npt.ArrayLike, reference: 
     low, high = (float(np.asarray(each, np.float64).mean()) for each in (random, reference))
     if low == high:
         raise InputError(
-            f"the random and the reference policy both return {low:g}; there is no scale between them."
+            "returns are normalised by the difference between the random and the reference policy, but both "
+            f"return {low:g} on average; choose another reference."
         )
     return (np.asarray(returns, np.float64) - low) / (high - low)
 
 
 def normalised_cost(costs: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
-    """Costs above the reference policy's mean.
+    """Subtract the mean cost of the reference policy.
 
     >>> normalised_cost([[10.0, 30.0]], reference=[[5.0, 15.0]])
     array([[ 0., 20.]])
@@ -62,15 +63,15 @@ def normalised_cost(costs: npt.ArrayLike, reference: npt.ArrayLike) -> Scores:
 
 
 def cvar(costs: npt.ArrayLike, share: float = 0.2) -> npt.NDArray[np.float64]:
-    """Mean cost of the worst `share` of each seed's episodes; of an episode on the border, the part inside.
+    """Mean cost of the worst `share` of each seed's episodes; the last one may count in part.
 
     >>> cvar([[1.0, 2.0, 3.0, 4.0, 10.0]], 0.2)
     array([10.])
-    >>> cvar([[1.0, 2.0, 3.0, 4.0, 10.0]], 0.3)  # all of the worst and half of the next
+    >>> cvar([[1.0, 2.0, 3.0, 4.0, 10.0]], 0.3)  # the worst episode and half of the next
     array([8.])
     """
     if not 0 < share <= 1:
-        raise InputError(f"the share of worst episodes must lie above 0 and up to 1, got {share:g}.")
+        raise InputError(f"expected a share of worst episodes above 0 and at most 1, got {share:g}.")
     worst_first = -np.sort(-np.asarray(costs, np.float64), axis=-1)
     count = share * worst_first.shape[-1]
     weights = np.clip(count - np.arange(worst_first.shape[-1]), 0, 1)
@@ -78,7 +79,7 @@ def cvar(costs: npt.ArrayLike, share: float = 0.2) -> npt.NDArray[np.float64]:
 
 
 def iqm(scores: npt.ArrayLike) -> float:
-    """Mean of the middle half of all scores: robust to one lucky seed.
+    """Interquartile mean: the mean of the middle half of all scores, robust to one lucky seed.
 
     >>> iqm([[0.0, 1.0], [1.0, 100.0]])
     1.0
@@ -89,9 +90,9 @@ def iqm(scores: npt.ArrayLike) -> float:
 
 
 def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
-    """How likely one of ours is above one of theirs, a tie being half; give costs with a minus.
+    """Probability that a random one of ours exceeds a random one of theirs; a tie counts half.
 
-    >>> probability_of_improvement([3.0, 1.0], [1.0, 2.0])  # of four pairs two are won and one is tied
+    >>> probability_of_improvement([3.0, 1.0], [1.0, 2.0])  # two of four pairs are won, one is tied
     0.625
     """
     a, b = np.ravel(ours)[:, None], np.ravel(theirs)[None, :]
@@ -99,7 +100,7 @@ def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> fl
 
 
 def times_safer(cost: float, than: float) -> float:
-    """How many times lower our normalised cost is; 1 if neither is above 0, ∞ if only theirs is.
+    """Ratio of their normalised cost to ours; 1 if neither is above 0, ∞ if only theirs is, 0 if only ours.
 
     >>> times_safer(2.0, than=10.0), times_safer(-1.0, than=4.0), times_safer(-1.0, than=-3.0)
     (5.0, inf, 1.0)
@@ -112,13 +113,13 @@ def times_safer(cost: float, than: float) -> float:
 def bootstrap(
     scores: npt.ArrayLike, statistic: Statistic, *, samples: int = SAMPLES, seed: int = 0
 ) -> npt.NDArray[np.float64]:
-    """`statistic` of `samples` data sets drawn with replacement: seeds first, then episodes of each.
+    """Compute `statistic` of `samples` bootstrap samples: seeds are drawn first, then episodes of each.
 
-    Drawn so, the spread holds both what differs between seeds and what differs between episodes.
+    Two levels of resampling include the variation between seeds and that between episodes.
     """
     data = np.asarray(scores, np.float64)
     if data.ndim != 2 or data.size == 0:
-        raise InputError(f"need scores of shape (seeds, episodes), got {data.shape}.")
+        raise InputError(f"expected scores of shape (seeds, episodes), got {data.shape}.")
     rng = np.random.default_rng(seed)
     seeds, episodes = data.shape
     rows = rng.integers(seeds, size=(samples, seeds, 1))
@@ -129,7 +130,7 @@ def bootstrap(
 def interval(
     scores: npt.ArrayLike, statistic: Statistic | None = None, *, samples: int = SAMPLES, seed: int = 0
 ) -> Interval:
-    """The mean, or another statistic, with its bootstrap interval.
+    """Mean, or another statistic, with its bootstrap interval.
 
     >>> interval([[1.0, 1.0], [1.0, 1.0]])
     Interval(value=1.0, low=1.0, high=1.0)
@@ -141,12 +142,12 @@ def interval(
 
 
 def mean(scores: Scores) -> npt.NDArray[np.float64]:
-    """Over seeds and episodes."""
+    """Mean over seeds and episodes."""
     return np.asarray(scores.mean(axis=(-2, -1)))
 
 
 def mean_cvar(costs: Scores, share: float = 0.2) -> npt.NDArray[np.float64]:
-    """`cvar` of each seed, then the mean over seeds: a policy's risk is its own."""
+    """Mean over seeds of the `cvar` of each."""
     return np.asarray(cvar(costs, share).mean(axis=-1))
 
 

@@ -17,7 +17,7 @@ from safemil import toy
 from safemil.bench import datasets, local
 from safemil.bench.cell import CELLS, run_cell
 from safemil.bench.grid import Cell, make_grid, read_grid
-from safemil.bench.live_status import Board
+from safemil.bench.live_status import LiveStatus
 from safemil.bench.runner import run_grid
 from safemil.data import save
 from safemil.errors import InputError
@@ -130,6 +130,7 @@ def test_names_that_no_cell_has_together_are_refused(tmp_path, larger):
         ({"evaluation": {"episode": 3}}, 'did you mean "episodes"'),
         ({"vary": {"batsch": [1]}}, 'did you mean "batch"'),
         ({"preset": "quick"}, "fast, paper"),
+        ({"reference": "bcc"}, 'did you mean "bc"'),
         ({"studies": {}}, "needs"),
         ({"studies": {"one": {"tasks": ["toy:disk"]}}}, "toy:speed"),
         ({"studies": {"one": {"algorithms": ["bcc"]}}}, 'did you mean "bc"'),
@@ -190,9 +191,9 @@ def test_a_task_without_data_does_not_stop_the_others(tmp_path):
 def test_a_cell_that_cannot_work_is_reported_and_the_others_go_on(tmp_path, grid_file):
     good = next(cell for cell in read_grid(grid_file).cells() if cell.algorithm == "random")
     bad = Cell.from_json({**good.to_json(), "task": "toy:none"})
-    board = Board(2, 0, 1, tmp_path)
-    local.run([bad, good], tmp_path, tmp_path, 1, board)
-    assert list(board.failures) == [bad.name]
+    status = LiveStatus(2, 0, tmp_path)
+    local.run([bad, good], tmp_path, tmp_path, 1, status)
+    assert list(status.failures) == [bad.name]
     assert "no task" in (tmp_path / "failed" / f"{bad.name}.txt").read_text()
     assert list(contents(tmp_path)) == [f"{good.name}.json"]
 
@@ -201,17 +202,17 @@ def test_a_worker_that_dies_twice_at_a_cell_is_given_up(tmp_path, grid_file, mon
     cell = next(cell for cell in read_grid(grid_file).cells() if cell.algorithm == "random")
     kills = []
 
-    class Deadly(Board):
+    class Deadly(LiveStatus):
         def started(self, cell, where):
             super().started(cell, where)
             for child in local.multiprocessing.active_children():
                 kills.append(child.pid)
                 os.kill(child.pid, signal.SIGKILL)
 
-    board = Deadly(1, 0, 1, tmp_path)
-    local.run([cell], tmp_path, tmp_path, 1, board)
+    status = Deadly(1, 0, tmp_path)
+    local.run([cell], tmp_path, tmp_path, 1, status)
     assert len(kills) == 2
-    assert "died" in board.failures[cell.name]
+    assert "died" in status.failures[cell.name]
 
 
 def test_a_killed_grid_goes_on_where_it_was_and_its_workers_end(tmp_path, grid_file, results):

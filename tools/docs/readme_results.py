@@ -7,15 +7,16 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
+from safemil.bench.render import markdown
 from safemil.bench.results import Results
-from safemil.bench.tables import markdown, measured
+from safemil.bench.tables import measured
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- results: tools/docs/readme_results.py -->\n", "<!-- end of results -->\n"
 
 
 def with_table(text: str, folder: Path) -> str:
-    """The README with the table of the first study between its two marks."""
+    """Put the table of the first study between the two comments of the README."""
     results = Results(folder)
     study = results.grid.studies[0]
     table = markdown(measured(results.means(study)))

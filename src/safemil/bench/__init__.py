@@ -1,1 +1,1 @@
-"""Grids of (task, algorithm, setting, seed): run cell by cell, on this machine or on Ray, and tabulated."""
+"""Benchmarks: grids of (task, algorithm, setting, seed), run on this machine or on Ray, and their results."""

@@ -1,6 +1,6 @@
-"""One cell: data, training, evaluation, and a small JSON file with all that is needed to redo it.
+"""Runs one cell: data, training, evaluation, and a small JSON file with everything needed to repeat it.
 
-Nothing here imports JAX before a cell runs: a worker first says how many threads it may use.
+JAX is imported only when a cell runs, because a worker must limit its threads first (`one_thread`).
 """
 
 import json
@@ -19,26 +19,28 @@ VERSIONS = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
 
 
 def one_thread() -> None:
-    """Let JAX compute on one thread, which is what makes results equal on machines of any size.
+    """Limit JAX to one thread, so that results are equal on machines of any size.
 
-    XLA sizes its pools by NPROC, else by the cores the process may run on; neither the Eigen flag nor
-    `intra_op_parallelism_threads` changes them. It has to be said before JAX is imported.
+    XLA takes the size of its thread pools from NPROC, else from the cores that the process may use; neither
+    the Eigen flag nor `intra_op_parallelism_threads` changes it. Call this before JAX is imported.
     """
     os.environ["NPROC"] = "1"
     os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 def result_file(results: Path, cell: Cell) -> Path:
+    """Path of the result of a cell."""
     return results / CELLS / f"{cell.name}.json"
 
 
 def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
+    """Write the result of a cell as JSON."""
     with atomic_file(result_file(results, cell)) as file:
         file.write_text(json.dumps(result) + "\n")
 
 
 def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
-    """The result of a cell: the same whenever and wherever it runs, but for `seconds`."""
+    """Run a cell and return its result, which is deterministic except for `seconds`."""
     import safemil
     from safemil import evaluate
     from safemil.bench.datasets import piles
@@ -73,7 +75,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """What acts, and what was noted as it learned; evaluation alone is given the true costs."""
+    """Train a policy; return it and the metrics of its training."""
     from safemil import evaluate
 
     if cell.algorithm == RANDOM:

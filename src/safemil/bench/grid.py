@@ -1,7 +1,7 @@
-"""A grid of cells from a TOML file, as `docs/benchmark.md` describes it.
+"""Grid of cells from a TOML file, as `docs/benchmark.md` describes it.
 
-A cell holds every setting as resolved, so that its name, a hash of them, changes with anything that could
-change its result. Studies may share cells: SafeMIL with its own bag size is in all of them, and runs once.
+A cell holds all its settings, defaults included. Its name ends in a hash of them, so it changes with
+anything that can change the result. Studies may share cells: a cell that is in several of them runs once.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from typing import Any
 
 from safemil.errors import InputError, unknown
 
-ALL = "all"  # in place of an algorithm's name: the settings of each of them
-RANDOM = "random"  # the policy that a normalised return of 0 is measured by; it is not trained
+ALL = "all"  # in place of an algorithm's name: settings for every algorithm
+RANDOM = "random"  # the random policy, whose normalised return is 0; it is not trained
 TOP = {"title", "seeds", "preset", "reference", "evaluation", "data", "families", "studies"}
 STUDY = {"title", "tasks", "algorithms", "seeds", "vary", "settings"}
 EVALUATION = {"episodes": 50, "seed": 0, "curve_every": 0, "curve_episodes": 10}
@@ -33,15 +33,15 @@ DATA: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One training and its evaluation: all that its result depends on."""
+    """One training run and its evaluation: everything that the result depends on."""
 
     task: str  # where the policy acts
     source: str  # where the data come from: a task, a generated problem or a path
     algorithm: str
     preset: str
-    settings: Mapping[str, Any]  # of the algorithm, all of them
+    settings: Mapping[str, Any]  # all settings of the algorithm
     seed: int
-    data: Mapping[str, Any]  # how the piles are drawn
+    data: Mapping[str, Any]  # how the episodes are split and drawn
     evaluation: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -53,24 +53,24 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Readable, and unlike that of any other cell."""
+        """Readable name, unique by a hash of everything in the cell."""
         text = json.dumps(self.to_json(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return f"{self.task.replace(':', '-')}_{self.algorithm}_{self.seed}_{digest}"
 
     @property
     def group(self) -> str:
-        """What cells that differ in their seed alone have in common: they share compiled programs."""
+        """Key of the cells that differ in the seed alone; they share compiled programs."""
         return json.dumps({**self.to_json(), "seed": None}, sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Cells that are compared, each with what sets it apart."""
+    """Cells to compare, each with the values of the settings that vary."""
 
     name: str
     title: str
-    varied: tuple[str, ...]  # the settings that vary, none in a comparison of algorithms
+    varied: tuple[str, ...]  # settings that vary; none in a comparison of algorithms
     cells: tuple[tuple[Mapping[str, Any], Cell], ...]
 
 
@@ -80,12 +80,18 @@ class Grid:
     reference: str
     families: Mapping[str, tuple[str, ...]]
     studies: tuple[Study, ...]
-    folder: str  # of stores that are made
+    folder: str  # where stores of generated data are kept
+
+    @property
+    def algorithms(self) -> list[str]:
+        """Algorithms in the order of the grid; the random policy, which figures leave out, is last."""
+        names = dict.fromkeys(cell.algorithm for study in self.studies for _, cell in study.cells)
+        return sorted(names, key=lambda name: name == RANDOM)
 
     def cells(
         self, *, studies: Sequence[str] = (), tasks: Sequence[str] = (), algorithms: Sequence[str] = ()
     ) -> list[Cell]:
-        """Every cell once, those of a group side by side; only those of what is named, where something is."""
+        """Each cell once, cells of a group in a row; only the studies, tasks and algorithms named, if any."""
         every = [(study.name, cell) for study in self.studies for _, cell in study.cells]
         _check_names("study in the grid", studies, {study.name for study in self.studies})
         _check_names("task in the grid", tasks, {cell.task for _, cell in every})
@@ -99,7 +105,7 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid that a TOML file describes; every name and value in it is checked."""
+    """Read a TOML file; every name and value in it is checked."""
     try:
         content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -108,22 +114,20 @@ def read_grid(path: Path) -> Grid:
 
 
 def make_grid(content: Mapping[str, Any]) -> Grid:
+    """Make a grid from the content of a TOML file."""
+    from safemil.algorithms import find
+
     _check_names("part of a grid", content, TOP)
     if not content.get("families") or not content.get("studies"):
         raise InputError("a grid needs [families.NAME] with tasks and [studies.NAME] with algorithms.")
-    evaluation = _over("evaluation", EVALUATION, content.get("evaluation", {}))
-    data = _over("data", DATA, content.get("data", {}))
+    evaluation = _with_defaults("evaluation", EVALUATION, content.get("evaluation", {}))
+    data = _with_defaults("data", DATA, content.get("data", {}))
     families = {name: tuple(family["tasks"]) for name, family in content["families"].items()}
     studies = tuple(
         _study(name, study, content, evaluation, data) for name, study in content["studies"].items()
     )
-    return Grid(
-        content.get("title", "Benchmark"),
-        content.get("reference", "coptidice"),
-        families,
-        studies,
-        data["folder"],
-    )
+    reference = find(content.get("reference", "coptidice")).name
+    return Grid(content.get("title", "Benchmark"), reference, families, studies, data["folder"])
 
 
 def _study(
@@ -149,11 +153,12 @@ def _study(
 
 
 def _settings(part: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    """What a family or a study says of an algorithm, over what it says of all."""
-    from safemil.algorithms import ALGORITHMS
+    """Settings of an algorithm in a family or a study; its own replace those for all."""
+    from safemil.algorithms import find
 
     given = part.get("settings", {})
-    _check_names("algorithm to set", given, {ALL, *ALGORITHMS})
+    for name in given.keys() - {ALL}:
+        find(name)  # refuses a wrong name
     return {**given.get(ALL, {}), **given.get(algorithm, {})}
 
 
@@ -183,7 +188,7 @@ def _product(vary: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(vary, values, strict=True))
 
 
-def _over(what: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_defaults(what: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     _check_names(f"setting of {what}", given, set(defaults))
     return {**defaults, **given}
 

@@ -1,4 +1,4 @@
-"""The live table: what runs, what is done, what failed, and the time left."""
+"""Live table of a running benchmark: running, finished and failed cells, and the time left."""
 
 import time
 from pathlib import Path
@@ -11,14 +11,14 @@ from rich.text import Text
 from safemil.bench.grid import Cell
 
 FAILED = "failed"
-SHOWN = 12  # running cells
+SHOWN = 12  # running cells in the table
 
 
-class Board:
-    """Told by an engine what happens; draws it where somebody watches, else prints a line per cell."""
+class LiveStatus:
+    """Progress of a benchmark, reported by an engine: a live table in a terminal, else a line per cell."""
 
-    def __init__(self, total: int, done: int, workers: int, results: Path):
-        self.total, self.done, self.earlier, self.workers = total, done, done, max(workers, 1)
+    def __init__(self, total: int, done: int, results: Path):
+        self.total, self.done, self.earlier = total, done, done
         self.results = results
         self.running: dict[str, tuple[Cell, str, float]] = {}
         self.failures: dict[str, str] = {}
@@ -26,7 +26,7 @@ class Board:
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> "LiveStatus":
         if self.console.is_terminal:
             self.live.start()
         return self
@@ -37,49 +37,50 @@ class Board:
 
     def started(self, cell: Cell, where: str) -> None:
         self.running[cell.name] = cell, where, time.monotonic()
-        self.tick()
+        self.refresh()
 
     def finished(self, cell: Cell, seconds: float) -> None:
         self.running.pop(cell.name, None)
         self.done += 1
         (self.results / FAILED / f"{cell.name}.txt").unlink(missing_ok=True)
-        self._say(f"{self.done}/{self.total} {_title(cell)}: {seconds:.1f} s; {self.left()}")
+        self._print(f"{self.done}/{self.total} {_title(cell)}: {seconds:.1f} s; {self.time_left()}")
 
-    def retried(self, cell: Cell, why: str) -> None:
+    def retried(self, cell: Cell, reason: str) -> None:
         self.running.pop(cell.name, None)
-        self._say(f"{_title(cell)} crashed and is tried again: {_last_line(why)}")
+        self._print(f"{_title(cell)} crashed and runs again: {_last_line(reason)}")
 
-    def failed(self, cell: Cell, why: str) -> None:
+    def failed(self, cell: Cell, reason: str) -> None:
         self.running.pop(cell.name, None)
-        self.failures[cell.name] = why
+        self.failures[cell.name] = reason
         file = self.results / FAILED / f"{cell.name}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(why + "\n")
-        self._say(f"{_title(cell)} failed: {_last_line(why)}")
+        file.write_text(reason + "\n")
+        self._print(f"{_title(cell)} failed: {_last_line(reason)}")
 
-    def left(self) -> str:
-        """The time left, at the pace so far."""
+    def time_left(self) -> str:
+        """Time left at the average speed so far."""
         new = self.done - self.earlier
         if not new:
             return "time left unknown"
         seconds = (time.monotonic() - self.began) / new * (self.total - self.done - len(self.failures))
         return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
-    def tick(self) -> None:
+    def refresh(self) -> None:
+        """Redraw the table, if there is one."""
         if self.console.is_terminal:
-            self.live.update(self.picture(), refresh=True)
+            self.live.update(self._table(), refresh=True)
 
-    def picture(self) -> Group:
+    def _table(self) -> Group:
         table = Table("running", "algorithm", "seed", "where", "seconds", box=None)
         for cell, where, since in list(self.running.values())[:SHOWN]:
             passed = f"{time.monotonic() - since:.0f}"
             table.add_row(cell.task, cell.algorithm, str(cell.seed), where, passed)
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        return Group(Text(f"{self.done} of {self.total} cells done{failed}; {self.left()}"), table)
+        return Group(Text(f"{self.done} of {self.total} cells done{failed}; {self.time_left()}"), table)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        self.tick()
+        self.refresh()
 
 
 def _title(cell: Cell) -> str:

@@ -1,8 +1,8 @@
-"""The local engine: spawned workers, each pinned to a core, that take one cell after the other.
+"""Local engine: spawned worker processes, each pinned to a core, that run one cell after another.
 
-Workers are spawned, since JAX and fork deadlock. A worker keeps its compiled programs as long as its next
-cell differs in the seed alone. It writes its results itself, so whatever ends this process loses at most the
-cells under way; if this process dies, its workers end too.
+Workers are spawned, since JAX deadlocks after a fork. A worker keeps its compiled programs while its cells
+differ in the seed alone. Workers write their results themselves, so stopping this process loses only the
+cells that are running; when this process dies, its workers end too.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from typing import Any
 
 from safemil.bench.cell import one_thread, run_cell, write_result
 from safemil.bench.grid import Cell
-from safemil.bench.live_status import Board
+from safemil.bench.live_status import LiveStatus
 from safemil.errors import InputError
 
 TRIES = 2
 
 
 class Worker:
-    """One process, the pipe to it, and the cell it works on."""
+    """A process, the pipe to it, and the cell that it runs."""
 
     def __init__(self, number: int, core: int | None, results: Path, folder: Path):
         context = multiprocessing.get_context("spawn")
@@ -37,12 +37,12 @@ class Worker:
         self.cell: Cell | None = None
         self.group = ""
 
-    def give(self, cell: Cell) -> None:
+    def send(self, cell: Cell) -> None:
         self.cell, self.group = cell, cell.group
         self.pipe.send(cell.to_json())
 
-    def answer(self) -> tuple[str, Any]:
-        """What became of the cell; a pipe that closes means that the process died."""
+    def outcome(self) -> tuple[str, Any]:
+        """Receive the outcome of the cell; a closed pipe means that the process died."""
         try:
             kind, content = self.pipe.recv()
             return kind, content
@@ -56,8 +56,8 @@ class Worker:
         self.process.join()
 
 
-def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, board: Board) -> None:
-    """Run the cells; `board` is told what happens."""
+def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, status: LiveStatus) -> None:
+    """Run the cells and report progress to `status`."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     count = min(workers or len(cores) or os.cpu_count() or 1, len(cells))
     waiting, tries = list(cells), dict.fromkeys((cell.name for cell in cells), 0)
@@ -66,47 +66,47 @@ def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None,
         for number in range(count):
             core = cores[number % len(cores)] if cores else None
             crew.append(Worker(number, core, results, folder))
-            _next(crew[-1], waiting, tries, board)
+            _next(crew[-1], waiting, tries, status)
         while busy := {worker.pipe: worker for worker in crew if worker.cell is not None}:
             for pipe in wait(list(busy), timeout=1.0):
                 worker = busy[pipe]  # type: ignore[index]
-                cell, (kind, content) = worker.cell, worker.answer()
+                cell, (kind, content) = worker.cell, worker.outcome()
                 assert cell is not None
                 worker.cell = None
                 if kind == "done":
-                    board.finished(cell, content)
+                    status.finished(cell, content)
                 elif kind == "crash" and tries[cell.name] < TRIES:
-                    board.retried(cell, content)
+                    status.retried(cell, content)
                     waiting.insert(0, cell)
                 else:
-                    board.failed(cell, content)
+                    status.failed(cell, content)
                 if not worker.process.is_alive():
                     crew.remove(worker)
                     worker.end()
                     worker = Worker(worker.number, worker.core, results, folder)
                     crew.append(worker)
-                _next(worker, waiting, tries, board)
-            board.tick()
+                _next(worker, waiting, tries, status)
+            status.refresh()
     finally:
         for worker in crew:
             worker.end()
 
 
-def _next(worker: Worker, waiting: list[Cell], tries: dict[str, int], board: Board) -> None:
-    """Give a free worker a cell whose programs it has compiled, else the first of those that wait."""
+def _next(worker: Worker, waiting: list[Cell], tries: dict[str, int], status: LiveStatus) -> None:
+    """Send a free worker a cell whose programs it has compiled, else the first waiting cell."""
     if not waiting:
         return
     cell = next((each for each in waiting if each.group == worker.group), waiting[0])
     waiting.remove(cell)
     tries[cell.name] += 1
-    with contextlib.suppress(OSError):  # a worker that died meanwhile is noticed when it should answer
-        worker.give(cell)
-    board.started(cell, f"core {worker.core}")
+    with contextlib.suppress(OSError):  # a worker that has died is noticed when its outcome is read
+        worker.send(cell)
+    status.started(cell, f"core {worker.core}")
 
 
 def _work(pipe: Connection, core: int | None, results: Path, folder: Path) -> None:
-    """The life of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    """Run cells until the pipe closes: the main function of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
     if core is not None:
         os.sched_setaffinity(0, {core})
     one_thread()
@@ -130,7 +130,7 @@ def _outcome(cell: Cell, results: Path, folder: Path) -> tuple[str, Any]:
         result = run_cell(cell, folder)
         write_result(results, cell, result)
         return "done", result["seconds"]["all"]
-    except InputError as error:  # would fail again
+    except InputError as error:  # it would fail again
         return "error", str(error)
     except Exception:
         return "crash", traceback.format_exc()

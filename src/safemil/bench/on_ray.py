@@ -1,7 +1,7 @@
-"""The Ray engine: the same cells as Ray tasks, on this machine or on a cluster (`RAY_ADDRESS`).
+"""Ray engine: runs cells as Ray tasks, on this machine or on a cluster (`RAY_ADDRESS`).
 
-A cell's result comes back to the driver, which writes it, so workers need not share its disk; a task whose
-worker dies, or that raises, is run again by Ray, once.
+The driver receives and writes all results, so workers need not share its disk. Ray repeats a task once if its
+worker dies or it raises an exception.
 """
 
 import json
@@ -12,48 +12,48 @@ from typing import Any
 
 from safemil.bench.cell import one_thread, run_cell, write_result
 from safemil.bench.grid import Cell
-from safemil.bench.live_status import Board
+from safemil.bench.live_status import LiveStatus
 from safemil.errors import InputError
 
 RETRIES = 1
 
 
 def ray_cell(content: dict[str, Any], folder: str) -> str:
-    """A cell in a Ray worker."""
+    """Run a cell in a Ray worker; return its result as JSON."""
     one_thread()
     return json.dumps(run_cell(Cell.from_json(content), Path(folder)))
 
 
-def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, board: Board) -> None:
-    """Run the cells; `board` is told what happens."""
+def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, status: LiveStatus) -> None:
+    """Run the cells and report progress to `status`."""
     try:
         import ray
     except ModuleNotFoundError:
         raise InputError(
-            "the Ray engine needs Ray: pip install 'safemil[ray]', or use --engine local."
+            "the Ray engine needs Ray: pip install 'safemil[ray]', or choose the local engine."
         ) from None
 
-    mine = None if os.environ.get("RAY_ADDRESS") else workers  # a cluster has the workers it has
+    mine = None if os.environ.get("RAY_ADDRESS") else workers  # a cluster decides its own number of workers
     ray.init(num_cpus=mine, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         task = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=True)(ray_cell)
         pending = {task.remote(cell.to_json(), str(folder.resolve())): cell for cell in cells}
         for cell in pending.values():
-            board.started(cell, "given to Ray")
+            status.started(cell, "submitted to Ray")
         while pending:
             done, _ = ray.wait(list(pending), timeout=1.0)
             for each in done:
-                _keep(ray, each, pending.pop(each), results, board)
-            board.tick()
+                _collect(ray, each, pending.pop(each), results, status)
+            status.refresh()
     finally:
         ray.shutdown()
 
 
-def _keep(ray: Any, reference: Any, cell: Cell, results: Path, board: Board) -> None:
+def _collect(ray: Any, reference: Any, cell: Cell, results: Path, status: LiveStatus) -> None:
     try:
         result = json.loads(ray.get(reference))
     except ray.exceptions.RayError as error:
-        board.failed(cell, str(error))
+        status.failed(cell, str(error))
         return
     write_result(results, cell, result)
-    board.finished(cell, result["seconds"]["all"])
+    status.finished(cell, result["seconds"]["all"])

@@ -1,4 +1,4 @@
-"""What a results folder holds, normalised and summed up."""
+"""Results of a benchmark: the finished cells of a grid, normalised and summarised."""
 
 import dataclasses
 import json
@@ -21,20 +21,21 @@ from safemil.stats import Interval
 Doubles = npt.NDArray[np.float64]
 MEASURES = ("Return", "Cost", "CVaR 20% cost")
 OURS = "safemil"
-RARELY = 0.01  # episodes lost that are not worth a row
+LOST_SHARE = 0.01  # tasks where every algorithm loses fewer episodes than this are left out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
-    """What the seeds of one (task, algorithm, setting) came to; (seeds, episodes) each, normalised."""
+    """Normalised results of all seeds of one (task, algorithm, setting)."""
 
     task: str
     algorithm: str
-    change: Mapping[str, Any]
-    returns: Doubles
-    costs: Doubles
-    curves: tuple[Doubles, Doubles, Doubles]  # steps (points,), returns and costs (seeds, points), normalised
-    seconds: float  # of training, mean
+    place: int  # of the algorithm in the grid
+    change: Mapping[str, Any]  # the settings that vary, and their values
+    returns: Doubles  # (seeds, episodes)
+    costs: Doubles  # (seeds, episodes)
+    curves: tuple[Doubles, Doubles, Doubles]  # updates (points,), returns and costs (seeds, points)
+    seconds: float  # of training, mean over seeds
 
     @cached_property
     def measures(self) -> tuple[Interval, Interval, Interval]:
@@ -43,6 +44,7 @@ class Entry:
 
     @property
     def label(self) -> str:
+        """Name of the entry within its study."""
         return ", ".join(f"{name} = {value}" for name, value in self.change.items()) or self.algorithm
 
 
@@ -59,11 +61,11 @@ class Results:
 
     @property
     def done(self) -> tuple[int, int]:
-        """Cells there, and cells in all."""
+        """Number of finished cells and of all cells."""
         return len(self.found), len(self.grid.cells())
 
     def entries(self, study: Study) -> list[Entry]:
-        """Every group of cells of a study that is there and whose task has its two reference policies."""
+        """Entries of a study, on the tasks that have results of the random and the reference policy."""
         groups: dict[str, tuple[Mapping[str, Any], list[Cell]]] = {}
         for change, cell in study.cells:
             if cell.name in self.found and self.scale(cell.task) is not None:
@@ -71,31 +73,36 @@ class Results:
         return [self._entry(change, cells) for change, cells in groups.values()]
 
     def means(self, study: Study) -> dict[str, dict[str, tuple[float, float]]]:
-        """Mean return and cost as measured, by task and algorithm, over the seeds that are there."""
+        """Mean return and cost, not normalised, by task and algorithm."""
         return {
-            task: {name: (float(gained.mean()), float(paid.mean())) for name, (gained, paid) in found.items()}
+            task: {
+                name: (float(returns.mean()), float(costs.mean())) for name, (returns, costs) in found.items()
+            }
             for task, found in self._measured(study).items()
         }
 
     def lost(self, study: Study) -> dict[str, dict[str, tuple[float, float]]]:
-        """By task and algorithm, the share of episodes lost, and the mean cost of the others.
+        """Share of lost episodes and mean cost of the others (NaN if there are none), by task and algorithm.
 
-        Lost is one that returns less than the random policy does on average. Only of the tasks where a method
-        loses one in a hundred or more.
+        A lost episode returns less than the random policy does on average. Tasks where every algorithm loses
+        less than `LOST_SHARE` of its episodes are left out.
         """
         shares = {}
         for task, found in self._measured(study).items():
             bound = found.pop(RANDOM)[0].mean() if RANDOM in found else -np.inf
-            rated = {name: (gained < bound, paid) for name, (gained, paid) in found.items()}
-            if any(away.mean() >= RARELY for away, _ in rated.values()):
+            judged = {name: (returns < bound, costs) for name, (returns, costs) in found.items()}
+            if any(is_lost.mean() >= LOST_SHARE for is_lost, _ in judged.values()):
                 shares[task] = {
-                    name: (float(away.mean()), float(paid[~away].mean()) if not away.all() else math.nan)
-                    for name, (away, paid) in rated.items()
+                    name: (
+                        float(is_lost.mean()),
+                        math.nan if is_lost.all() else float(costs[~is_lost].mean()),
+                    )
+                    for name, (is_lost, costs) in judged.items()
                 }
         return shares
 
     def _measured(self, study: Study) -> dict[str, dict[str, tuple[Doubles, Doubles]]]:
-        """Returns and costs (seeds, episodes) by task and algorithm."""
+        """Returns and costs (seeds, episodes) by task and algorithm, not normalised."""
         groups: dict[str, dict[str, list[dict[str, Any]]]] = {}
         for _, cell in study.cells:
             if cell.name in self.found:
@@ -106,14 +113,14 @@ class Results:
         }
 
     def scale(self, task: str) -> tuple[Doubles, Doubles, Doubles] | None:
-        """Returns of the random policy, then returns and costs of the reference policy."""
+        """Returns of the random policy, returns and costs of the reference policy; None if one is missing."""
         random, reference = (self._of(task, name) for name in (RANDOM, self.grid.reference))
         if not random or not reference:
             return None
         return _stack(random, "returns"), _stack(reference, "returns"), _stack(reference, "costs")
 
     def _of(self, task: str, algorithm: str) -> list[dict[str, Any]]:
-        """The results of an algorithm in the first study that has it on the task."""
+        """Results of an algorithm on a task, in the first study that has them."""
         for study in self.grid.studies:
             cells = [cell for _, cell in study.cells if (cell.task, cell.algorithm) == (task, algorithm)]
             found = [self.found[cell.name] for cell in cells if cell.name in self.found]
@@ -129,17 +136,19 @@ class Results:
         points = [
             [(point["step"], point["return"], point["cost"]) for point in each["curve"]] for each in found
         ]
-        steps, gained, paid = np.moveaxis(np.asarray(points, np.float64).reshape(len(found), -1, 3), 2, 0)
+        curves = np.moveaxis(np.asarray(points, np.float64).reshape(len(found), -1, 3), 2, 0)
+        updates, curve_returns, curve_costs = curves  # (seeds, points) each
         return Entry(
             cells[0].task,
             cells[0].algorithm,
+            self.grid.algorithms.index(cells[0].algorithm),
             change,
             stats.normalised_return(_stack(found, "returns"), random, returns),
             stats.normalised_cost(_stack(found, "costs"), costs),
             (
-                steps[0],
-                stats.normalised_return(gained, random, returns),
-                stats.normalised_cost(paid, costs),
+                updates[0],
+                stats.normalised_return(curve_returns, random, returns),
+                stats.normalised_cost(curve_costs, costs),
             ),
             float(np.mean([each["seconds"]["train"] for each in found])),
         )
@@ -156,32 +165,27 @@ class Results:
                 )
 
 
-def sees_costs(algorithm: str) -> bool:
-    """Whether a method is told true costs, so that it is no rival of those that are not."""
-    from safemil.algorithms import ALGORITHMS
+def learns_without_costs(algorithm: str) -> bool:
+    """Whether an algorithm learns, and does so without true costs."""
+    from safemil.algorithms import find
 
-    return algorithm in ALGORITHMS and "annotations" in ALGORITHMS[algorithm].NEEDS
-
-
-def is_rival(algorithm: str) -> bool:
-    """Whether a method learns, and sees no costs."""
-    return algorithm != RANDOM and not sees_costs(algorithm)
+    return algorithm != RANDOM and "annotations" not in find(algorithm).NEEDS
 
 
-def rivals(entries: Iterable[Entry]) -> list[Entry]:
-    """Entries of methods that learn and see no costs."""
-    return [entry for entry in entries if is_rival(entry.algorithm)]
+def comparable(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries of the algorithms that learn without true costs."""
+    return [entry for entry in entries if learns_without_costs(entry.algorithm)]
 
 
-def headline(entries: Iterable[Entry]) -> dict[str, float]:
-    """For each task, how many times lower our cost is than that of the best of the others."""
-    factors, rated = {}, rivals(entries)
-    for task in dict.fromkeys(entry.task for entry in rated):
-        costs = {entry.algorithm: entry.measures[1].value for entry in rated if entry.task == task}
+def cost_ratios(entries: Iterable[Entry]) -> dict[str, float]:
+    """Excess cost over the reference, best baseline ÷ SafeMIL, by task."""
+    ratios, compared = {}, comparable(entries)
+    for task in dict.fromkeys(entry.task for entry in compared):
+        costs = {entry.algorithm: entry.measures[1].value for entry in compared if entry.task == task}
         ours = costs.pop(OURS, None)
         if ours is not None and costs:
-            factors[task] = stats.times_safer(ours, than=min(costs.values()))
-    return factors
+            ratios[task] = stats.times_safer(ours, than=min(costs.values()))
+    return ratios
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run what is missing of a grid."""
+"""Runs the unfinished cells of a grid."""
 
 import importlib
 import json
@@ -8,10 +8,9 @@ from pathlib import Path
 from safemil.bench.cell import result_file
 from safemil.bench.datasets import prepare
 from safemil.bench.grid import RANDOM, Cell, Grid
-from safemil.bench.live_status import Board
+from safemil.bench.live_status import LiveStatus
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file
-from safemil.tasks.worlds import cores
 
 ENGINES = {"local": "safemil.bench.local", "ray": "safemil.bench.on_ray"}
 GRID = "grid.toml"
@@ -26,34 +25,34 @@ def run_grid(
     workers: int | None = None,
     **parts: Sequence[str],
 ) -> dict[str, str]:
-    """Run every cell that has no result yet, or those of some `parts` (see `Grid.cells`).
+    """Run every cell that has no result yet; `parts` restricts them as in `Grid.cells`.
 
-    Returns why those failed that did.
+    Returns the reason of each failure by the name of the cell.
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     cells = grid.cells(**parts)
     if not cells:
         raise InputError(
-            "no cell of the grid is of a study, a task and an algorithm that were named; name fewer of them."
+            "no cell of the grid has a study, a task and an algorithm that were named; name fewer of them."
         )
     with atomic_file(results / GRID) as file:
         file.write_text(text)
     missing = [cell for cell in cells if not _is_done(result_file(results, cell))]
     folder = Path(grid.folder)
     without = _sources_without_data(missing, folder)
-    with Board(len(cells), len(cells) - len(missing), workers or cores(), results) as board:
+    with LiveStatus(len(cells), len(cells) - len(missing), results) as status:
         for cell in missing:
             if _needs(cell) in without:
-                board.failed(cell, without[cell.source])
+                status.failed(cell, without[cell.source])
         missing = [cell for cell in missing if _needs(cell) not in without]
         if missing:
-            importlib.import_module(ENGINES[engine]).run(missing, results, folder, workers, board)
-        return board.failures
+            importlib.import_module(ENGINES[engine]).run(missing, results, folder, workers, status)
+        return status.failures
 
 
 def _sources_without_data(cells: list[Cell], folder: Path) -> dict[str, str]:
-    """Make what data are missing; those that can't be had, with the reason, need not stop the others."""
+    """Make missing data; return the sources that have none, with the reason, so that other cells can run."""
     reasons = {}
     for source in sorted({source for cell in cells if (source := _needs(cell))}):
         try:

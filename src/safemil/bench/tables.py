@@ -1,36 +1,83 @@
-"""Tables as Markdown, CSV and LaTeX: mean ± half of the 95% interval, the safest in bold."""
+"""Tables of results: cells hold numbers, and `safemil.bench.render` turns a table into text."""
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
-from safemil.bench.results import MEASURES, Entry, is_rival, rivals
+import numpy as np
 
-Row = list[str]
+from safemil import stats
+from safemil.bench.grid import RANDOM
+from safemil.bench.results import MEASURES, OURS, Entry, comparable, learns_without_costs
+
 ByTask = Mapping[str, Mapping[str, tuple[float, float]]]  # two numbers by task and algorithm
-NAMES = {
-    "safemil": "SafeMIL",
-    "bc": "BC-Unlabeled",
-    "dwbc-nu": "DWBC-NU",
-    "trex-wbc": "T-REX-WBC",
-    "safedice": "SafeDICE",
-    "coptidice": "COptiDICE",
-    "bc-preferred": "BC on preferred",
-    "bc-true-cost": "BC on true cost",
-    "random": "random",
-}
 
 
-def name_of(algorithm: str) -> str:
-    return NAMES.get(algorithm, algorithm)
+def three_figures(value: float) -> str:
+    """Round to three significant figures, or to a whole number.
+
+    >>> three_figures(0.456), three_figures(13.66), three_figures(2381.4)
+    ('0.46', '13.7', '2,381')
+    """
+    size = abs(value)
+    return f"{value:,.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
 
 
-def short(task: str) -> str:
-    """A task's name without its frame.
+class Form(NamedTuple):
+    """Format of a cell: one entry per number."""
 
-    >>> short("SafetyPointGoal1-v0"), short("SafetyAntVelocity-v1"), short("toy:speed")
+    show: tuple[Callable[[float], str], ...]
+    separator: str = ""
+    suffixes: tuple[str, ...] = ("",)  # CSV has a column per number: the column's title and this
+    csv: str = ".2f"
+
+
+NUMBER = Form(("{:.2f}".format,))
+SECONDS = Form(("{:.0f}".format,), csv=".0f")
+INTERVAL = Form(("{:.2f}".format,) * 2, " ± ", ("", " ±"))  # mean and half-width
+RETURN_COST = Form((three_figures,) * 2, " / ", (" return", " cost"))
+LOST_COST = Form(("{:.0%}".format, three_figures), " / ", (" lost", " cost of the others"))
+
+
+class Value(NamedTuple):
+    """Cell with numbers, such as a mean and the half-width of its interval; NaN is not shown.
+
+    >>> str(Value((1.0, 0.25), INTERVAL)), str(Value((1.0, math.nan), LOST_COST))
+    ('1.00 ± 0.25', '100%')
+    """
+
+    numbers: tuple[float, ...]
+    form: Form
+    best: bool = False  # the best in its column, shown in bold
+
+    def __str__(self) -> str:
+        shown = zip(self.form.show, self.numbers, strict=True)
+        return self.form.separator.join(show(number) for show, number in shown if not math.isnan(number))
+
+
+Cell = str | Value
+
+
+class Table(NamedTuple):
+    """Titles of the columns, and rows of cells; an empty text is a missing value."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+def title_of(algorithm: str) -> str:
+    """Title of an algorithm in tables and figures."""
+    from safemil.algorithms import find
+
+    return algorithm if algorithm == RANDOM else find(algorithm).TITLE
+
+
+def short_name(task: str) -> str:
+    """Name of a task without prefix, suffix and version.
+
+    >>> short_name("SafetyPointGoal1-v0"), short_name("SafetyAntVelocity-v1"), short_name("toy:speed")
     ('Goal1', 'Ant', 'toy:speed')
     """
     plain = task.rsplit("-v", 1)[0].removeprefix("Safety").removeprefix("Point")
@@ -38,149 +85,110 @@ def short(task: str) -> str:
 
 
 def paper() -> dict[str, Any]:
-    """The paper's own numbers, by task and algorithm."""
+    """Numbers published in the paper, by task and algorithm."""
     return json.loads(files("safemil.bench").joinpath("paper.json").read_text(encoding="utf-8"))
 
 
-def performance(entries: Sequence[Entry], tasks: Sequence[str], bold: Mapping[str, str]) -> list[Row]:
-    """A row per algorithm and three columns per task; `bold` says what goes around the safest."""
-    by = {(entry.task, entry.algorithm): entry for entry in entries}
-    tasks = [task for task in tasks if any(entry.task == task for entry in entries)]
-    rows = [["algorithm", *(f"{short(task)} {measure}" for task in tasks for measure in MEASURES)]]
-    for algorithm in dict.fromkeys(entry.algorithm for entry in entries if entry.task in tasks):
-        row = [name_of(algorithm)]
-        for task in tasks:
-            entry = by.get((task, algorithm))
-            row += _cells(entry, [each for each in entries if each.task == task], bold) if entry else [""] * 3
-        rows.append(row)
-    return rows
-
-
-def measured(means: ByTask) -> list[Row]:
-    """A row per task: return / cost of each algorithm, the least cost of those that see none in bold.
-
-    >>> measured({"toy:speed": {"safemil": (5.0, 1.25), "bc": (6.0, 3.0), "bc-preferred": (5.0, 0.5)}})[1]
-    ['toy:speed', '**5.00 / 1.25**', '6.00 / 3.00', '5.00 / 0.50']
-    """
-
-    def cell(found: Mapping[str, tuple[float, float]], name: str) -> str:
-        text = " / ".join(_figures(each) for each in found[name])
-        least = min((cost for other, (_, cost) in found.items() if is_rival(other)), default=None)
-        return f"**{text}**" if is_rival(name) and found[name][1] == least else text
-
-    return _by_task(means, cell)
-
-
-def lost(shares: ByTask) -> list[Row]:
-    """A row per task: episodes lost, and the mean cost of the others if there are any, of each algorithm.
-
-    >>> lost({"toy:speed": {"safemil": (0.02, 1.25), "bc": (1.0, math.nan)}})
-    [['task', 'SafeMIL', 'BC-Unlabeled'], ['toy:speed', '2% / 1.25', '100%']]
-    """
-    return _by_task(shares, lambda found, name: _lost(*found[name]))
-
-
-def _by_task(values: ByTask, cell: Callable[[Mapping[str, tuple[float, float]], str], str]) -> list[Row]:
-    """A row per task and a column per algorithm; `cell` is given a task's values and an algorithm's name."""
-    algorithms = list(dict.fromkeys(name for found in values.values() for name in found))
-    rows = [["task", *map(name_of, algorithms)]]
-    for task, found in values.items():
-        rows.append([short(task), *(cell(found, name) if name in found else "" for name in algorithms)])
-    return rows
-
-
-def _lost(share: float, cost: float) -> str:
-    return f"{share:.0%}" if math.isnan(cost) else f"{share:.0%} / {_figures(cost)}"
-
-
-def _figures(value: float) -> str:
-    """Three of them, or as many as stand before the point."""
-    size = abs(value)
-    return f"{value:,.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
-
-
-def papers_performance(tasks: Sequence[str]) -> list[Row]:
-    """The same from the paper."""
-    numbers = paper()["tasks"]
-    tasks = [task for task in tasks if task in numbers]
-    if not tasks:
-        return []
-    rows = [["algorithm", *(f"{short(task)} {measure}" for task in tasks for measure in MEASURES)]]
-    for algorithm in numbers[tasks[0]]:
-        values = (f"{mean:.2f} ± {half:.2f}" for task in tasks for mean, half in numbers[task][algorithm])
-        rows.append([name_of(algorithm), *values])
-    return rows
-
-
-def varied(entries: Sequence[Entry], bold: Mapping[str, str]) -> list[Row]:
-    """A row per task and setting."""
-    rows = [["task", "setting", *MEASURES, "training, s"]]
+def performance(entries: Sequence[Entry], tasks: Sequence[str]) -> Table:
+    """One row per algorithm, three columns per task."""
+    rows: dict[str, dict[str, list[Value]]] = {}
     for entry in entries:
-        same = [each for each in entries if each.task == entry.task]
-        rows.append([short(entry.task), entry.label, *_cells(entry, same, bold), f"{entry.seconds:.0f}"])
-    return rows
+        same_task = [each for each in entries if each.task == entry.task]
+        rows.setdefault(entry.algorithm, {})[entry.task] = _measures(entry, same_task)
+    return _by_algorithm([task for task in tasks if any(entry.task == task for entry in entries)], rows)
 
 
-def _cells(entry: Entry, same_task: Sequence[Entry], bold: Mapping[str, str]) -> Row:
-    cells = [str(each) for each in entry.measures]
-    candidates = rivals(same_task)
-    for number in (1, 2):
-        best = min((each.measures[number].value for each in candidates), default=None)
-        if entry in candidates and entry.measures[number].value == best:
-            cells[number] = bold["before"] + cells[number] + bold["after"]
-    return cells
+def papers_performance(tasks: Sequence[str]) -> Table | None:
+    """Same as `performance` with the numbers of the paper; None if it has none of the tasks."""
+    numbers = paper()["tasks"]
+    rows: dict[str, dict[str, list[Value]]] = {}
+    known = [task for task in tasks if task in numbers]
+    for task in known:
+        for algorithm, measures in numbers[task].items():
+            rows.setdefault(algorithm, {})[task] = [Value(tuple(each), INTERVAL) for each in measures]
+    return _by_algorithm(known, rows) if known else None
 
 
-MARKDOWN = {"before": "**", "after": "**"}
-LATEX = {"before": r"\textbf{", "after": "}"}
-PLAIN = {"before": "", "after": ""}
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def csv(rows: Sequence[Row]) -> str:
-    """Means and half widths in columns of their own.
-
-    >>> csv([["algorithm", "Goal1 Cost"], ["SafeMIL", "1.00 ± 0.50"]])
-    'algorithm,Goal1 Cost,Goal1 Cost ±\\nSafeMIL,1.00,0.50\\n'
-    """
-    head, *body = rows
-    wide = [any(" ± " in row[i] for row in body) for i in range(len(head))]
-    lines = [
+def _by_algorithm(tasks: Sequence[str], rows: Mapping[str, Mapping[str, Sequence[Value]]]) -> Table:
+    missing = [""] * len(MEASURES)
+    return Table(
+        ["algorithm", *(f"{short_name(task)} {measure}" for task in tasks for measure in MEASURES)],
         [
-            part
-            for name, both in zip(head, wide, strict=True)
-            for part in ([name, f"{name} ±"] if both else [name])
+            [title_of(name), *(cell for task in tasks for cell in found.get(task, missing))]
+            for name, found in rows.items()
+        ],
+    )
+
+
+def varied(entries: Sequence[Entry]) -> Table:
+    """One row per task and setting."""
+    rows: list[list[Cell]] = []
+    for entry in entries:
+        measures = _measures(entry, [each for each in entries if each.task == entry.task])
+        rows.append([short_name(entry.task), entry.label, *measures, Value((entry.seconds,), SECONDS)])
+    return Table(["task", "setting", *MEASURES, "training, s"], rows)
+
+
+def _measures(entry: Entry, same_task: Sequence[Entry]) -> list[Value]:
+    """Return, cost and CVaR cost; the two costs may be the best of the task."""
+    compared = comparable(same_task)
+    best = [
+        number > 0 and entry in compared and measure.value == min(e.measures[number].value for e in compared)
+        for number, measure in enumerate(entry.measures)
+    ]
+    return [Value((m.value, m.half), INTERVAL, b) for m, b in zip(entry.measures, best, strict=True)]
+
+
+def overall(entries: Sequence[Entry]) -> Table:
+    """Interquartile means over seeds and tasks, and the probability that a seed of SafeMIL costs less."""
+    rows: list[list[Cell]] = []
+    costs = {(entry.task, entry.algorithm): entry.costs.mean(axis=1) for entry in entries}
+    for algorithm in dict.fromkeys(entry.algorithm for entry in comparable(entries)):
+        own = [entry for entry in entries if entry.algorithm == algorithm]
+        returns = np.concatenate([entry.returns.mean(axis=1) for entry in own])
+        all_costs = np.concatenate([costs[entry.task, algorithm] for entry in own])
+        chances = [
+            stats.probability_of_improvement(-costs[entry.task, OURS], -costs[entry.task, algorithm])
+            for entry in own
+            if (entry.task, OURS) in costs and algorithm != OURS
         ]
-    ]
-    for row in body:
-        line: list[str] = []
-        for cell, both in zip(row, wide, strict=True):
-            mean, _, half = cell.partition(" ± ")
-            line += [mean, half] if both else [cell]
-        lines.append(line)
-    return "".join(",".join(f'"{cell}"' if "," in cell else cell for cell in line) + "\n" for line in lines)
+        means = [Value((stats.iqm(each),), NUMBER) for each in (returns, all_costs)]
+        chance = Value((float(np.mean(chances)),), NUMBER) if chances else ""
+        rows.append([title_of(algorithm), *means, chance])
+    return Table(["algorithm", "IQM return", "IQM cost", f"P({title_of(OURS)} is safer)"], rows)
 
 
-def latex(rows: Sequence[Row]) -> str:
-    """With booktabs."""
-    head, *body = ([_escaped(cell) for cell in row] for row in rows)
-    lines = [" & ".join(row) + r" \\" for row in (head, *body)]
-    columns = "l" + "c" * (len(head) - 1)
-    parts = [
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        lines[0],
-        r"\midrule",
-        *lines[1:],
-        r"\bottomrule",
-    ]
-    return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+def measured(means: ByTask) -> Table:
+    """One row per task: return / cost of each algorithm; best is the lowest cost learned without costs.
+
+    >>> found = {"safemil": (5.0, 1.25), "bc": (6.0, 3.0), "bc-preferred": (5.0, 0.5)}
+    >>> table = measured({"toy:speed": found})
+    >>> [(str(value), value.best) for value in table.rows[0][1:]]
+    [('5.00 / 1.25', True), ('6.00 / 3.00', False), ('5.00 / 0.50', False)]
+    """
+    return _by_task(means, RETURN_COST, mark_best=True)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("%", r"\%").replace("_", r"\_").replace("±", r"$\pm$")
+def lost(shares: ByTask) -> Table:
+    """One row per task: share of lost episodes / mean cost of the others, for each algorithm.
+
+    >>> table = lost({"toy:speed": {"random": (0.02, 1.25), "bc": (1.0, math.nan)}})
+    >>> [str(value) for value in table.rows[0]]
+    ['toy:speed', '2% / 1.25', '100%']
+    """
+    return _by_task(shares, LOST_COST)
+
+
+def _by_task(values: ByTask, form: Form, *, mark_best: bool = False) -> Table:
+    """One row per task, one column per algorithm."""
+    algorithms = list(dict.fromkeys(name for found in values.values() for name in found))
+    rows: list[list[Cell]] = []
+    for task, found in values.items():
+        compared = [name for name in found if mark_best and learns_without_costs(name)]
+        least = min((found[name][1] for name in compared), default=None)
+        cells = [
+            Value(found[name], form, name in compared and found[name][1] == least) if name in found else ""
+            for name in algorithms
+        ]
+        rows.append([short_name(task), *cells])
+    return Table(["task", *map(title_of, algorithms)], rows)

@@ -19,18 +19,18 @@ def bench(
     tasks: Names = (),
     algorithms: Names = (),
 ) -> int:
-    """Run a grid of tasks, algorithms, settings and seeds; what is done already is not done again.
+    """Run a grid of tasks, algorithms, settings and seeds; finished cells are kept.
 
     safemil bench grids/paper.toml --out results/paper
 
     Args:
         grid: TOML file that describes the grid (docs/benchmark.md)
         out: folder of results, one small JSON file per cell
-        engine: local, or ray for a Ray cluster
-        workers: how many cells to run at once; as many as there are cores if left out
-        studies: only the cells of these studies; of all if left out
-        tasks: only the cells of these tasks
-        algorithms: only the cells of these algorithms
+        engine: "local" for this machine, "ray" for a Ray cluster
+        workers: number of cells to run at the same time (default: number of cores)
+        studies: only the cells of these studies (default: all)
+        tasks: only the cells of these tasks (default: all)
+        algorithms: only the cells of these algorithms (default: all)
     """
     from safemil.bench.grid import read_grid
     from safemil.bench.runner import run_grid
@@ -47,7 +47,7 @@ def bench(
             algorithms=algorithms,
         )
     except KeyboardInterrupt:
-        print(f"\nstopped; finished cells are in {out}. The same command goes on.", file=sys.stderr)
+        print(f"\nstopped; finished cells are in {out}. Run the same command to continue.", file=sys.stderr)
         return 130
     for name in failures:
         print(f"failed: {name} (see {out / 'failed' / name}.txt)", file=sys.stderr)
@@ -56,17 +56,20 @@ def bench(
 
 
 def tables(
-    results: tyro.conf.Positional[Path], *, out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    results: tyro.conf.Positional[Path],
+    *,
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    overwrite: bool = False,
 ) -> None:
     """Make tables and figures of a benchmark's results, beside the paper's numbers.
 
-    safemil tables results/paper --out docs/results.md
+    safemil tables results/paper --out results.md
 
     Args:
         results: folder that `safemil bench` wrote
-        out: Markdown page to write; figures, CSV and LaTeX go into a folder beside it
+        out: Markdown page to write; figures, CSV and LaTeX tables go into a folder of the same name
+        overwrite: replace the page, its figures and its tables
     """
-    from safemil.bench.page import write_page
+    from safemil.bench.markdown_page import write_page
 
-    write_page(results, out)
-    print(out)
+    print(write_page(results, out, overwrite=overwrite))

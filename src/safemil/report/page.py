@@ -1,4 +1,4 @@
-"""Writes a page: templates filled in, styles and script put inside, nothing left to fetch."""
+"""Writes a report: one HTML file with its styles, script and figures inside."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from safemil.data.interchange import Options
 from safemil.errors import InputError
 from safemil.files import atomic_file, require_free
 
-UNSAFE = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}  # in a script, whatever the string
+UNSAFE = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}  # inside a script element
 
 
 def is_bench(path: Path) -> bool:
@@ -36,7 +36,7 @@ def write_run(
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
-    """The page about a run."""
+    """Write the report of a run."""
     from safemil.report.inputs import gather
     from safemil.report.run_page import context
 
@@ -46,7 +46,7 @@ def write_run(
 
 
 def write_bench(path: Path, out: Path, *, overwrite: bool = False) -> None:
-    """The page about a benchmark's results."""
+    """Write the report of a benchmark."""
     from safemil.report.bench_page import context
 
     _check_out(out, overwrite=overwrite)
@@ -54,14 +54,14 @@ def write_bench(path: Path, out: Path, *, overwrite: bool = False) -> None:
 
 
 def _check_out(out: Path, *, overwrite: bool) -> None:
-    """Refuse a name that is no page, or where something would be lost."""
+    """Refuse a name that is not HTML, and a file that exists unless it may be overwritten."""
     if out.suffix not in (".html", ".htm"):
-        raise InputError(f'a report is written as .html, got "{out.name}"; give it this ending.')
+        raise InputError(f'expected an HTML file, got "{out.name}"; give a name that ends in .html.')
     require_free(out, overwrite=overwrite)
 
 
 def to_json(content: Any) -> Markup:
-    """JSON that can stand in a script element: no text in it can end the element.
+    """Encode as JSON for a script element; no text in it can end the element.
 
     >>> to_json("</script>")
     Markup('"\\\\u003c/script\\\\u003e"')
@@ -83,7 +83,7 @@ def _write(out: Path, template: str, context: Mapping[str, Any]) -> None:
     text = environment.get_template(template).render(
         **context,
         script=Markup(script),
-        script_hash=digest,  # the page runs this script and no other
+        script_hash=digest,  # the page allows this script and no other
         version=safemil.__version__,
     )
     with atomic_file(out) as file:
