@@ -4,10 +4,10 @@ Installed packages add algorithms through the entry-point group `safemil.algorit
 """
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
+from safemil import plugins
 from safemil.algorithms import (
     bc,
     bc_preferred,
@@ -36,7 +36,7 @@ ALGORITHMS = {
 
 def names() -> list[str]:
     """Names of all algorithms: those of this package, then those of installed packages."""
-    return [*ALGORITHMS, *sorted(_outside())]
+    return [*ALGORITHMS, *sorted(plugins.installed(GROUP, ALGORITHMS))]
 
 
 def available() -> dict[str, Algorithm]:
@@ -53,9 +53,11 @@ def find(algorithm: str | ModuleType | Algorithm) -> Algorithm:
         return _of_module(known[0] if known else algorithm.__name__.rpartition(".")[2], algorithm)
     if algorithm in ALGORITHMS:
         return _of_module(algorithm, ALGORITHMS[algorithm])
-    if algorithm in _outside():
-        return _of_module(algorithm, _loaded(_outside()[algorithm]))
-    raise unknown("algorithm", algorithm, names())
+    entry = plugins.installed(GROUP, ALGORITHMS).get(algorithm)
+    if entry is None:
+        raise unknown("algorithm", algorithm, names())
+    with plugins.named_in_errors("algorithm", entry):
+        return _of_module(algorithm, entry.load())
 
 
 def of_config(config: Any) -> Algorithm:
@@ -69,22 +71,3 @@ def of_config(config: Any) -> Algorithm:
 @cache  # one object per module: a compiled program is found again by it
 def _of_module(name: str, module: ModuleType) -> Algorithm:
     return Algorithm.of_module(name, module)
-
-
-@cache
-def _outside() -> dict[str, EntryPoint]:
-    return {each.name: each for each in entry_points(group=GROUP) if each.name not in ALGORITHMS}
-
-
-def _loaded(entry: EntryPoint) -> ModuleType:
-    try:
-        return entry.load()
-    except Exception as error:
-        raise InputError(
-            f'the algorithm "{entry.name}" of the installed package {_package(entry)} does not load: '
-            f"{type(error).__name__}: {error}; update or uninstall that package."
-        ) from error
-
-
-def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else entry.value
