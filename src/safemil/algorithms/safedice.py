@@ -105,7 +105,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     optimisers = config.optimisers
     return State(
         cost, nu, policy, optimisers[0].init(cost), optimisers[1].init(nu), optimisers[2].init(policy),
-        log_alpha=jnp.log(1.0 if config.alpha is None else config.alpha),
+        log_alpha=jnp.log(jnp.float32(1.0 if config.alpha is None else config.alpha)),
     )  # fmt: skip
 
 
