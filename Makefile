@@ -4,15 +4,19 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test check demo docs lock clean
+.PHONY: test check coverage demo docs lock clean
 
 test: check  ## set up, then run linters, type checks and tests
 	$(BIN)/python -m pytest
 
-check: $(STAMP)
+check: $(STAMP)  ## linters, type checks and the import contracts of pyproject.toml
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+
+coverage: $(STAMP)  ## run the tests and print which lines of the package none of them reaches
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
 
 demo: $(STAMP)  ## make data, learn a safe policy from it, report
 	$(BIN)/safemil demo --overwrite
@@ -29,8 +33,8 @@ docs: $(STAMP)  ## build the documentation into site/
 
 lock: $(STAMP)  ## pin what pyproject.toml asks for; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra video --extra ray --group dev --universal --fork-strategy fewest --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-header $(UPGRADE) -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra tasks --extra report --extra video --extra ray --group dev --universal \
+		--fork-strategy fewest --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(UPGRADE) -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist demo site
+	rm -rf $(VENV) .coverage .mypy_cache .pytest_cache .ruff_cache dist demo site

@@ -1,5 +1,7 @@
 """What all tests share: strict JAX, a tiny dataset, and small networks."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,10 @@ from safemil.data.sampling import Dataset, Scaler
 
 # A (B,) minus a (B, 1) fails instead of silently becoming a (B, B) loss.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Compiling takes most of the tests' time: workers, and the next run, find compiled programs here.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 def random_episodes(

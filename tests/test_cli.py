@@ -144,8 +144,8 @@ RUN = f"{LISTENING}; from safemil.cli import main; sys.exit(main())"
 
 
 def start(folder, *command, wrapper=()):
-    command = [*wrapper, sys.executable, "-c", RUN, *command]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    started = [*wrapper, sys.executable, "-c", RUN, *command]
+    return subprocess.Popen(started, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(folder):

@@ -40,7 +40,7 @@ def test_the_demo_leaves_alone_what_is_there(demo):
 
 def test_the_example_goes_from_csv_to_a_report(tmp_path):
     command = [sys.executable, ROOT / "examples" / "incidents.py", "--folder", tmp_path]
-    command += ["--episodes", "100", "--reported", "15", "--updates", "1500"]
+    command += ["--episodes", "40", "--reported", "6", "--updates", "300"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert re.search(r"riskiest unreported trips: \d+ \((0\.\d+|1\.00)\)", printed)
     assert (tmp_path / "report.html").exists()

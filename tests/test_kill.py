@@ -16,7 +16,7 @@ KILLS = 20
 COMMAND = [sys.executable, "-m", "safemil", "train", "bc", "--unlabeled", "logs.parquet", "--log-every", "10"]
 SETTINGS = [
     "--set",
-    "updates=20000",
+    "updates=6000",
     "--set",
     "hidden_policy=[8]",
     "--set",
@@ -58,7 +58,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(tmp_pa
     subprocess.run([*command, "whole"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     rng = random.Random(0)
     killed = sum(
-        start_and_kill([*command, "killed", "--resume"], tmp_path, environment, rng.uniform(0, 0.1))
+        start_and_kill([*command, "killed", "--resume"], tmp_path, environment, rng.uniform(0, 0.03))
         == -signal.SIGKILL
         for _ in range(KILLS)
     )

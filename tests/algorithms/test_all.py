@@ -1,6 +1,7 @@
 """What every algorithm keeps to."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -31,6 +32,9 @@ SMALL = {  # settings that make an update cheap, for the algorithms that have th
     "discriminator_batch": 8,
     "cost_batch": 8,
 }
+
+
+METRICS_PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def small_config(name: str):
@@ -95,6 +99,11 @@ def test_every_metric_is_a_finite_number_where_it_is_computed(states):
     logged = [metrics for _, metrics in states.values()]
     for name in logged[0]:
         assert any(np.isfinite(metrics[name]).all() for metrics in logged), name
+
+
+def test_every_metric_is_explained_in_the_documentation(states):
+    for metric in states[6][1]:
+        assert f"| `{metric}` |" in METRICS_PAGE, metric
 
 
 def test_actions_lie_in_their_bounds(name, dataset, states):

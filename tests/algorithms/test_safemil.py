@@ -1,6 +1,7 @@
 """SafeMIL's losses and weights, on numbers a reader can check."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -188,8 +189,8 @@ def test_steps_by_weight_are_segments_by_weight_in_expectation(nets):
     rng = np.random.default_rng(0)
     pile = pile_with_costs(rng.uniform(size=40), lengths=[20, 20])
     config = Config(weighting="segment", length=4, beta=0.7)
-    each = pile_weights(config, pile.observations[:, 0], pile).each
-    segments = sample_segments(pile, 40_000, 4, jax.random.key(0))
+    each = jax.jit(lambda pile: pile_weights(config, pile.observations[:, 0], pile).each)(pile)
+    segments = jax.jit(lambda pile: sample_segments(pile, 40_000, 4, jax.random.key(0)))(pile)
     weights = segment_weights(first_observation, segments, config.gamma, config.beta)
     found = np.zeros(40)
     np.add.at(found, np.asarray(segments.rows).ravel(), np.asarray(weights).ravel())
@@ -207,19 +208,6 @@ def test_steps_are_drawn_as_often_as_they_weigh():
     reach = jnp.cumsum(jnp.array([1.0, 0.0, 3.0, 0.0]))
     counts = np.bincount(draw_steps(reach, 40_000, jax.random.key(0)), minlength=4)
     np.testing.assert_allclose(counts / 40_000, [0.25, 0, 0.75, 0], atol=0.01)
-
-
-def test_the_cost_learns_first_and_then_the_policy(dataset):
-    config = Config(updates=2, cost_updates=1, batch=2, pool=3, bag_size=2, length=2, policy_batch=4)
-    state = safemil.init(config, dataset, jax.random.key(0))
-    first, metrics = safemil.update(config, state, dataset, jnp.array(0), jax.random.key(1))
-    assert np.isfinite(metrics["loss/cost"])
-    assert np.isnan(metrics["loss/policy"])
-    np.testing.assert_array_equal(first.policy.mlp.weights[0], state.policy.mlp.weights[0])
-    second, metrics = safemil.update(config, first, dataset, jnp.array(1), jax.random.key(1))
-    assert np.isnan(metrics["loss/cost"])
-    np.testing.assert_array_equal(second.cost.mlp.weights[0], first.cost.mlp.weights[0])
-    assert (second.policy.mlp.weights[0] != first.policy.mlp.weights[0]).any()
 
 
 def test_whole_episode_weights_do_not_underflow():
@@ -273,48 +261,63 @@ def test_gradients_agree_with_finite_differences(nets, segments, dataset, which)
         net, loss = cost, lambda net: cost_loss(bag_scores(net, bags_n, 0.99), bag_scores(net, bags_u, 0.99))
     else:
         net, loss = policy, lambda net: policy_loss(net, segments, weights, "nll")
-    check_grads(loss, (net,), order=1, modes="rev", eps=1e-2, rtol=2e-2, atol=1e-3)
+    check_grads(jax.jit(loss), (net,), order=1, modes="rev", eps=1e-2, rtol=2e-2, atol=1e-3)
 
 
-def test_the_cost_learns_only_as_long_as_it_is_told(dataset):
-    config = Config(updates=4, cost_updates=2, batch=2, bag_size=4, pool=4, policy_batch=4, length=3)
-    state = safemil.init(config, dataset, jax.random.key(0))
-    after = [state]
-    update = jax.jit(lambda state, step: safemil.update(config, state, dataset, step, jax.random.key(0)))
-    for step in range(4):
-        state, metrics = update(state, step)
-        after.append(state)
-        assert bool(jnp.isnan(metrics["loss/cost"])) == (step >= 2)
-
-    def same(a, b):
-        return all(bool((x == y).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-    assert not same(after[1].cost, after[2].cost)
-    assert same(after[2].cost, after[4].cost)
-    assert not same(after[3].policy, after[4].policy)
+SMALL = Config(
+    updates=6, cost_updates=4, batch=2, bag_size=4, pool=4, policy_batch=4, length=3, average=2,
+    hidden_cost=(8, 8), hidden_policy=(8, 8),
+)  # fmt: skip
 
 
-def test_the_cost_is_the_average_of_what_was_learned(dataset):
-    config = Config(
-        updates=4, cost_updates=4, batch=2, bag_size=4, pool=4, policy_batch=4, length=3, average=2
-    )
-    state = safemil.init(config, dataset, jax.random.key(0))
-    learned = []
-    for step in range(4):
-        state, _ = safemil.update(config, state, dataset, jnp.array(step), jax.random.key(step))
-        learned.append(state.learner.mlp.weights[0])
+def updated(config, dataset):
+    """The states before and after each update, and the metrics of each update."""
+    update = jax.jit(partial(safemil.update, config))
+    states, logged = [jax.jit(partial(safemil.init, config))(dataset, jax.random.key(0))], []
+    for step in range(config.updates):
+        state, metrics = update(states[-1], dataset, jnp.array(step), jax.random.key(step))
+        states.append(state)
+        logged.append(metrics)
+    return states, logged
+
+
+@pytest.fixture(scope="module")
+def training(dataset):
+    return updated(SMALL, dataset)
+
+
+def same(a, b):
+    return all(bool((x == y).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def test_the_cost_learns_first_and_then_the_policy(training):
+    states, logged = training
+    assert [bool(np.isfinite(metrics["loss/cost"])) for metrics in logged] == [True] * 4 + [False] * 2
+    assert [bool(np.isfinite(metrics["loss/policy"])) for metrics in logged] == [False] * 4 + [True] * 2
+    assert same(states[0].policy, states[4].policy)
+    assert not same(states[4].policy, states[5].policy)
+
+
+def test_the_cost_learns_only_as_long_as_it_is_told(training):
+    states, _ = training
+    assert not same(states[3].cost, states[4].cost)
+    assert same(states[4].cost, states[6].cost)
+    assert not same(states[5].policy, states[6].policy)
+
+
+def test_the_cost_is_the_average_of_what_was_learned(training):
+    states, _ = training
+    learned = [state.learner.mlp.weights[0] for state in states[1:5]]
     # Update t of T weighs t (t + 1), which sums to T (T + 1) (T + 2) / 3.
     expected = sum(weight * array for weight, array in zip([2, 6, 12, 20], learned, strict=True)) / 40
-    np.testing.assert_allclose(state.cost.mlp.weights[0], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(states[4].cost.mlp.weights[0], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_without_an_average_the_cost_is_what_was_learned_last(dataset):
-    config = Config(
-        updates=1, cost_updates=1, batch=2, bag_size=4, pool=4, policy_batch=4, length=3, average=None
-    )
-    state = safemil.init(config, dataset, jax.random.key(0))
-    state, _ = safemil.update(config, state, dataset, jnp.array(0), jax.random.key(1))
-    np.testing.assert_array_equal(state.cost.mlp.weights[0], state.learner.mlp.weights[0])
+    config = dataclasses.replace(SMALL, updates=1, cost_updates=1, average=None)
+    states, _ = updated(config, dataset)
+    assert not same(states[0].cost, states[1].cost)
+    assert same(states[1].cost, states[1].learner)
 
 
 def test_segments_longer_than_every_episode_are_refused(dataset):

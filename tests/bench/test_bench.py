@@ -1,6 +1,7 @@
 """Grids, cells and the local engine."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -205,7 +206,7 @@ def test_a_worker_that_dies_twice_at_a_cell_is_given_up(tmp_path, grid_file, mon
     class Deadly(LiveStatus):
         def started(self, cell, where):
             super().started(cell, where)
-            for child in local.multiprocessing.active_children():
+            for child in multiprocessing.active_children():
                 kills.append(child.pid)
                 os.kill(child.pid, signal.SIGKILL)
 

@@ -47,7 +47,7 @@ def test_constant_and_equal_columns_are_named(noise):
 
 
 def test_ordinary_episodes_arouse_no_suspicion(noise):
-    assert not reasons(*noise, [200] * 3)
+    assert not reasons(*noise, lengths=[200] * 3)
 
 
 def test_a_rare_sensor_is_no_outlier(noise):
@@ -58,7 +58,7 @@ def test_a_rare_sensor_is_no_outlier(noise):
 
 
 def test_an_episode_far_shorter_than_the_others_is_named(noise):
-    assert reasons(*noise, [5, 195, 200, 200]) == {0: "only 5 steps long, the median is 197.5"}
+    assert reasons(*noise, lengths=[5, 195, 200, 200]) == {0: "only 5 steps long, the median is 197.5"}
 
 
 def test_twins_are_named(noise):

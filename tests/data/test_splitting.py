@@ -18,11 +18,11 @@ def test_the_upper_corners_of_the_cost_return_plot_are_marked(graded):
 
 def test_the_median_is_the_other_reading_of_above_half(graded):
     data = graded(returns=[0, 1, 2, 100], costs=[0, 10, 0, 10])
-    assert kinds(*data, "midrange").nonpreferred.tolist() == [False, False, False, True]
-    assert kinds(*data, "midrange").preferred.tolist() == [False, False, False, False]
-    assert kinds(*data, "median").preferred.tolist() == [False, False, True, False]
+    assert kinds(*data, return_rule="midrange").nonpreferred.tolist() == [False, False, False, True]
+    assert kinds(*data, return_rule="midrange").preferred.tolist() == [False, False, False, False]
+    assert kinds(*data, return_rule="median").preferred.tolist() == [False, False, True, False]
     with pytest.raises(InputError, match='no return rule "mean"'):
-        kinds(*data, "mean")
+        kinds(*data, return_rule="mean")
 
 
 @pytest.mark.parametrize(

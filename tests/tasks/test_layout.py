@@ -11,7 +11,7 @@ from safemil.tasks.layout import Layout, Slot, _square_limit, slots
 def draw_singly(rng, things):
     """The rule, one draw at a time."""
     while True:
-        places = []
+        places: list[np.ndarray] = []
         for thing in things:
             for _ in range(100):
                 place = np.array(

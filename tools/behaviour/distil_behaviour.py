@@ -128,7 +128,7 @@ def lens_of(inputs: np.ndarray, powers: tuple[float, ...]) -> Lens:
 
 def begin(key: Array, size: int, hidden: int) -> Student:
     sizes = [size, hidden, hidden, 2]
-    student = {}
+    student: Student = {}
     for layer, (into, out) in enumerate(pairwise(sizes)):
         draws = jax.random.normal(jax.random.fold_in(key, layer), (into, out))
         student |= {f"weight{layer}": draws / np.sqrt(into), f"bias{layer}": jnp.zeros(out)}

@@ -16,6 +16,7 @@ from jax import Array
 from safemil.tasks.button import BUTTONS, GREMLIN_TRAVEL, ButtonWorlds
 from safemil.tasks.goal import GoalWorlds
 from safemil.tasks.point import DT, FORCE_LIMIT, GEAR, MASS, SLIDE_DAMPING, TURN_DAMPING
+from safemil.tasks.worlds import Worlds
 
 HOLD = 2  # environment steps that make one step of a course
 TICK = HOLD * DT  # s
@@ -39,13 +40,13 @@ WRONG_ROOM = 0.1  # m, around wrong buttons at most: the lit one may be near
 class Scene(NamedTuple):
     """What n robots have around them, as of now."""
 
-    robot: np.ndarray  # (n, 5): x, y, heading, velocity along x and y
-    goal: np.ndarray  # (n, 2)
-    hazards: np.ndarray  # (n, H, 2)
-    buttons: np.ndarray  # (n, B, 2), the wrong ones
-    gremlins: np.ndarray  # (n, G, 2)
-    time: np.ndarray  # (n,) s, which says where on their circles gremlins are
-    pause: np.ndarray  # (n,) s for which wrong buttons are free
+    robot: Array  # (n, 5): x, y, heading, velocity along x and y
+    goal: Array  # (n, 2)
+    hazards: Array  # (n, H, 2)
+    buttons: Array  # (n, B, 2), the wrong ones
+    gremlins: Array  # (n, G, 2)
+    time: Array  # (n,) s, which says where on their circles gremlins are
+    pause: Array  # (n,) s for which wrong buttons are free
 
 
 class Care(NamedTuple):
@@ -141,9 +142,9 @@ def delay(scene: Scene, courses: Courses, care: Care, reach: Reach) -> Array:
     hazard, margin, touch, room = (each[:, None] for each in care)
 
     def step(state: tuple[Array, ...], course: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
-        *moving, met, late = state
+        x, y, heading, u, v, met, late = state
         push, spin, passed = course
-        x, y, heading, u, v = _moved(*moving, push, spin)
+        x, y, heading, u, v = _moved(x, y, heading, u, v, push, spin)
         tip = x + ARROW * jnp.cos(heading), y + ARROW * jnp.sin(heading)
         met = met | (_nearest((x, y), scene.goal[:, None]) < reach.body)
         met = met | (_nearest(tip, scene.goal[:, None]) < reach.tip)
@@ -207,8 +208,9 @@ def _circled(scene: Scene, passed: Array) -> Array:
     return scene.gremlins + GREMLIN_TRAVEL * moved[:, None]
 
 
-def scene_of(worlds: GoalWorlds | ButtonWorlds) -> Scene:
-    """What the planner needs to know of simulated worlds."""
+def scene_of(worlds: Worlds) -> Scene:
+    """The state of simulated worlds, as far as the planner needs it."""
+    assert isinstance(worlds, GoalWorlds | ButtonWorlds)
     robots, n = worlds.robots, worlds.n
     (cos, sin), (u, v, _) = robots.frame.T, robots.velocity.T
     heading = robots.rotation + robots.q[:, 2]
@@ -220,4 +222,4 @@ def scene_of(worlds: GoalWorlds | ButtonWorlds) -> Scene:
     else:
         buttons, gremlins, time, pause = np.zeros((n, 0, 2)), np.zeros((n, 0, 2)), np.zeros(n), np.zeros(n)
     parts = (robot, worlds.goal_xy, worlds.hazards, buttons, gremlins, time, pause)
-    return Scene(*(np.array(part, np.float32) for part in parts))
+    return Scene(*(jnp.asarray(part, jnp.float32) for part in parts))

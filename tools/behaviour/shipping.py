@@ -66,9 +66,13 @@ def write_policy(
 def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
     """What the policy does: means over episodes of which every other one has noise."""
     path.with_suffix(".json").write_text(json.dumps(card))
-    noise = np.arange(EPISODES) % 2.0
+    noise = np.arange(EPISODES, dtype=np.float64) % 2
     seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
-    values = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
+    values: dict[str, npt.NDArray[Any]] = {
+        "return": seen.returns,
+        "cost": seen.total_costs,
+        "length": seen.lengths,
+    }
     means = {name: round(float(each.mean()), 2) for name, each in values.items()}
     print(f"{path.stem:40}", *(f"{name} {mean:8.1f}" for name, mean in means.items()), flush=True)
     return {"episodes": EPISODES, **means}

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import stable_baselines3
 import torch
+from gymnasium.spaces import Box
 from safetensors.numpy import load_file, save_file
 from shipping import NOVICE, at_setting, command_line, folder_of, remove_others, write_policy
 from stable_baselines3 import PPO
@@ -122,9 +123,9 @@ class Conditioned(VecEnv):
         self.envs = make_vec(
             task, recipe.envs, autoreset_mode="SameStep", max_episode_steps=recipe.horizon, threads=1
         )
-        size, actions = self.envs.single_observation_space.shape[0], self.envs.single_action_space
-        observations = type(actions)(-np.inf, np.inf, (size + 1,), np.float32)
-        super().__init__(recipe.envs, observations, type(actions)(-1.0, 1.0, actions.shape, np.float32))
+        observations = Box(-np.inf, np.inf, (self.envs.worlds.observation_size + 1,), np.float32)
+        actions = Box(-1.0, 1.0, (self.envs.worlds.action_size,), np.float32)
+        super().__init__(recipe.envs, observations, actions)
         self.first_seed, self.scale = seed, 1.0
         self.setting = self._draw(recipe.envs)
         self.totals = np.zeros((recipe.envs, 3))  # return, cost, length so far
@@ -241,7 +242,7 @@ class Normalised(VecNormalize):
 
     @property
     def unwrapped_envs(self) -> Conditioned:
-        return self.venv  # type: ignore[return-value]
+        return self.venv
 
 
 def train(task: str, work: Path, seed: int, seconds: float) -> None:

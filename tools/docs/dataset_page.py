@@ -8,6 +8,7 @@ tasks without a dataset.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,10 +95,13 @@ def main() -> None:
     print(*figure, page, sep="\n")
 
 
-def row(task: str, manifest: dict, trajectories: Trajectories, annotations: Annotations) -> list[str]:
+def row(
+    task: str, manifest: dict[str, Any], trajectories: Trajectories, annotations: Annotations
+) -> list[str]:
     paper, piles = TABLE[task], split(trajectories, annotations)
     returns, costs = annotations.episode_sums(trajectories.lengths)
-    cells, means = [task], []
+    cells = [task]
+    means: list[float] = []
     for episodes, numbers in (
         (piles.unlabeled_episodes[piles.unlabeled_is_preferred], paper[:2]),
         (piles.nonpreferred_episodes, paper[2:]),
@@ -109,7 +113,7 @@ def row(task: str, manifest: dict, trajectories: Trajectories, annotations: Anno
     return [*cells, verdict(Means(*means), paper)]
 
 
-def sources(manifest: dict, episodes: np.ndarray) -> int:
+def sources(manifest: dict[str, Any], episodes: np.ndarray) -> int:
     """Number of policies that the episodes come from."""
     ends = [each["episodes"][1] for each in manifest["policies"]]
     return len(np.unique(np.searchsorted(ends, episodes, side="right")))

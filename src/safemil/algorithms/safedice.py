@@ -118,7 +118,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     return State(
         cost, nu, policy, config.cost_optimiser.init(cost), config.nu_optimiser.init(nu),
         config.policy_optimiser.init(policy),
-        log_alpha=jnp.log(1.0 if config.alpha is None else config.alpha),
+        log_alpha=jnp.log(jnp.float32(1.0 if config.alpha is None else config.alpha)),
     )  # fmt: skip
 
 
