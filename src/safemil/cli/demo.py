@@ -9,7 +9,7 @@ from safemil.cli.arguments import OutFolder
 if TYPE_CHECKING:
     from rich.table import Table
 
-TASK = "SafetyPointCircle2-v0"  # round a circle as fast as possible, between walls that must not be crossed
+TASK = "SafetyPointCircle2-v0"  # run along a circle as fast as possible, without crossing the walls
 
 
 def demo(
@@ -25,7 +25,7 @@ def demo(
     Args:
         out: folder for data, runs and the report
         seed: seed of both trainings
-        overwrite: replace what is in the folder
+        overwrite: replace the data, runs and report in the folder
     """
     from rich import print as show
 
