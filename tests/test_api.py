@@ -1,10 +1,14 @@
 """Training and asking a run, from Python."""
 
+import re
+import types
+
 import jax
 import numpy as np
 import pytest
 
 import safemil
+from safemil.algorithms import bc
 from safemil.data import Trajectories
 from safemil.errors import InputError
 
@@ -166,14 +170,61 @@ def test_an_episode_in_both_piles_is_warned_about(train, unlabeled):
 
 
 def test_a_missing_pile_is_asked_for(unlabeled):
-    with pytest.raises(InputError, match="give them with --nonpreferred"):
+    with pytest.raises(InputError, match=r"give them as `nonpreferred=...`"):
         safemil.train("safemil", unlabeled=unlabeled)
 
 
-def test_a_method_without_a_cost_says_so(unlabeled):
+def test_an_algorithm_without_a_cost_says_so(unlabeled):
     run = safemil.train("bc", unlabeled=unlabeled, updates=1, hidden_policy=[8])
     with pytest.raises(InputError, match="bc learns no cost"):
         run.cost(unlabeled)
+    assert not run.learns_cost
+
+
+def test_a_run_with_a_missing_or_unknown_setting_is_refused(run, tmp_path):
+    run.save(tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text()
+    config.write_text(re.sub(r"(beta|keep) = .*\n", "", text))
+    with pytest.raises(InputError, match=r"does not fit this version of safemil: .* no beta, keep"):
+        safemil.Run.load(tmp_path / "run")
+    config.write_text(text + "betta = 1\n")
+    with pytest.raises(InputError, match=r'does not fit .*: no setting "betta"'):
+        safemil.Run.load(tmp_path / "run")
+
+
+def test_a_folder_that_is_not_a_run_is_not_resumed(train, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not a run"):
+        train(out=tmp_path, resume=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_algorithm_is_given_by_name_module_or_settings(unlabeled):
+    small = {"updates": 2, "hidden_policy": (8,)}
+    runs = [
+        safemil.train("bc", unlabeled=unlabeled, **small),
+        safemil.train(bc, unlabeled=unlabeled, **small),
+        safemil.train(bc.Config(**small), unlabeled=unlabeled),
+    ]
+    assert [run.algorithm for run in runs] == ["bc"] * 3
+    actions = [run.act(unlabeled.observations) for run in runs]
+    np.testing.assert_array_equal(actions[0], actions[1])
+    np.testing.assert_array_equal(actions[0], actions[2])
+    with pytest.raises(InputError, match='leave out the preset "paper"'):
+        safemil.train(bc.Config(), unlabeled=unlabeled, preset="paper")
+
+
+def test_a_module_that_no_package_offers_trains_in_memory_alone(unlabeled, tmp_path):
+    mine = types.ModuleType("mine")
+    vars(mine).update({name: value for name, value in vars(bc).items() if not name.startswith("__")})
+    small = {"updates": 2, "hidden_policy": [8]}
+    run = safemil.train(mine, unlabeled=unlabeled, **small)
+    assert run.act(unlabeled.observations).shape == (unlabeled.steps, 2)
+    for write in (run.save, lambda out: safemil.train(mine, unlabeled=unlabeled, out=out, **small)):
+        with pytest.raises(InputError, match='no installed package offers "mine"'):
+            write(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

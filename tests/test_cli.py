@@ -1,6 +1,10 @@
 """The command line as a user meets it."""
 
+import contextlib
+import importlib
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,9 +15,11 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from rich.cells import cell_len
 
 import safemil
-from safemil.cli import main
+from safemil.algorithms import names
+from safemil.cli import NOUNS, main
 
 SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
 SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
@@ -44,6 +50,68 @@ def test_the_help_of_a_command_opens_with_an_example_that_names_it(command, caps
     with pytest.raises(SystemExit, match="0"):
         main([*command.split(), "--help"])
     assert f"safemil {command}" in capsys.readouterr().out.split("╭", 1)[0].replace("usage: safemil", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("score", "RUN LOGS"),
+        ("evaluate", "RUN --task TASK"),
+        ("report", "RUN_OR_RESULTS [DATA]"),
+        ("algorithms", "[NAME]"),
+        ("data convert", "LOGS OUT"),
+    ],
+)
+def test_the_usage_of_a_command_says_what_its_arguments_are(command, usage, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([*command.split(), "--help"])
+    assert usage in capsys.readouterr().out.splitlines()[0]
+
+
+def printed(command, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with contextlib.suppress(SystemExit):
+        main(command)
+    return capsys.readouterr().out
+
+
+COMMANDS = [[verb] for verb in importlib.import_module("safemil.cli.verbs").COMMANDS]
+COMMANDS += [
+    [noun, verb] for noun, module in NOUNS.items() for verb in importlib.import_module(module).COMMANDS
+]
+NARROW = [["--help"], *([*command, "--help"] for command in COMMANDS), ["algorithms"]]
+
+
+@pytest.mark.parametrize("command", [*NARROW, *(["algorithms", name] for name in names())], ids=" ".join)
+def test_no_word_is_broken_at_80_columns(command, monkeypatch, capsys):
+    narrow, wide = (printed(command, columns, monkeypatch, capsys) for columns in (80, 300))
+    lines = [line for line in narrow.splitlines() if not line.startswith("usage:")]
+    assert max(map(cell_len, lines)) <= 80
+    drawn = re.compile("[─╭╮╰╯│|+]+|-{3,}")  # boxes
+    assert {*drawn.sub(" ", narrow).split()} == {*drawn.sub(" ", wide).split()}
+    assert "…" not in narrow
+
+
+def test_algorithms_says_what_each_setting_is_and_what_each_preset_gives_it(monkeypatch, capsys):
+    same, different, networks = (
+        printed(["algorithms", "safemil"], 120, monkeypatch, capsys).strip().split("\n\n")
+    )
+    assert re.search(r"bag_size +128 +128 +\S", same)
+    assert re.search(r"batch +32 +32 +pairs of bags per update", same)
+    assert re.search(r"lr_policy +0.001 +1e-05", different)
+    assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\]", networks)
+    shown = {line.split()[0] for part in (same, different, networks) for line in part.splitlines()[2:]}
+    assert {"cost_updates", "clip_norm", "keep"} <= shown
+
+
+def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):
+    for command in ("algorithms", "--help", "data info logs.parquet"):
+        read, write = os.pipe()
+        os.close(read)  # as `head` does, once it has read enough
+        command = [sys.executable, "-m", "safemil", *command.split()]
+        done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, text=True)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_train_ends_with_the_path_it_wrote(folder, capsys):
@@ -110,9 +178,11 @@ def test_an_unknown_flag_is_refused_without_a_traceback(capsys):
     assert "--outt" in capsys.readouterr().err
 
 
-def test_a_folder_in_use_is_refused(folder, capsys):
+def test_a_folder_in_use_is_refused_in_words_of_the_command_line(folder, capsys):
     assert main(train_command(folder, "--out", str(folder / "run"))) == 2
-    assert "is not empty" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "holds a run already" in error
+    assert "--resume to continue the run, or --overwrite to replace it" in error
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
@@ -157,9 +227,26 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder):
     process.send_signal(signal.SIGINT)
     error = process.communicate()[1]
     assert process.returncode == 130
-    assert "Go on with:" in error
+    assert "Continue with:\n\n  safemil train safemil" in error
     assert error.strip().endswith("--resume")
     assert safemil.Run.load(folder / "long").metrics
+
+
+def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_path, capsys):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["safemil", "demo"])
+    monkeypatch.setattr("safemil.api.train", interrupt)
+    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda *arguments: {})
+    monkeypatch.setattr(
+        "safemil.cli.demo.commands", lambda out, seed: [["train", "bc", "piles", "--out", "demo/bc"], []]
+    )
+    assert main(["demo"]) == 130
+    error = capsys.readouterr().err
+    assert "  safemil train bc piles --out demo/bc --resume" in error
+    assert "demo --resume" not in error
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_half_made_file(folder):

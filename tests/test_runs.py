@@ -1,16 +1,22 @@
 """The run directory under bad luck."""
 
+import json
+import os
+
 import numpy as np
 import pytest
 
+from safemil.data.interchange import Columns, Options
 from safemil.errors import InputError
 from safemil.runs import Checkpoint, RunDirectory
+
+CONFIG = {"algorithm": "bc", "seeds": [0, 1], "settings": {"lr": 1e-5, "pool": None}}
 
 
 @pytest.fixture
 def directory(tmp_path):
     directory = RunDirectory(tmp_path / "run")
-    directory.create()
+    directory.create(CONFIG, {})
     return directory
 
 
@@ -49,7 +55,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(directory, damage):
         arrays.unlink()
     else:
         arrays.with_suffix(".json").write_text("{")
-    with pytest.warns(UserWarning, match="000000002 is damaged .* using the one before it"):
+    with pytest.warns(UserWarning, match=r"000000002 is damaged .* using the one before it"):
         assert directory.latest_checkpoint().step == 1
 
 
@@ -73,42 +79,86 @@ def test_metrics_after_the_checkpoint_are_forgotten(directory):
     assert [line["step"] for line in directory.read_metrics()] == [1, 2]
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path):
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="is not empty; choose another folder, or go on with --resume"):
-        RunDirectory(tmp_path).create()
-    with pytest.raises(InputError, match="is not a run, so --overwrite won't empty it"):
-        RunDirectory(tmp_path).create(overwrite=True)
-    assert (tmp_path / "thesis.tex").exists()
+    (tmp_path / "config.toml").write_text('title = "not a run"')
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(InputError, match="is not empty, and no run that can be resumed or overwritten"):
+            RunDirectory(tmp_path).create(CONFIG, {}, **options)
+    assert {each.name for each in tmp_path.iterdir()} == {"thesis.tex", "config.toml"}
 
 
-def test_overwrite_empties_a_run(directory):
-    directory.write_config({"algorithm": "bc"}, {"updates": 1})
+def test_a_run_is_overwritten_only_if_asked_for(directory):
     directory.save_checkpoint(checkpoint(1))
-    directory.create(overwrite=True)
+    with pytest.raises(InputError, match=r"holds a run already; .* `resume=True` .* `overwrite=True`"):
+        directory.create(CONFIG, {})
+    assert directory.latest_checkpoint() is not None
+    directory.create(CONFIG, {}, overwrite=True)
     assert directory.latest_checkpoint() is None
 
 
+def test_an_overwritten_run_is_deleted_only_once_the_new_one_is_in_its_place(directory, monkeypatch):
+    directory.save_checkpoint(checkpoint(1))
+    replace = os.replace
+
+    def fail(source, target):
+        if str(target) == str(directory.path) and source.name != directory.path.name:
+            raise OSError("the disk is gone")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        directory.create(CONFIG, {}, overwrite=True)
+    assert directory.latest_checkpoint().step == 1
+
+
+def test_a_run_is_made_in_an_empty_folder_that_stays_the_same_folder(tmp_path):
+    before = tmp_path.stat().st_ino
+    RunDirectory(tmp_path).create(CONFIG, {})
+    assert tmp_path.stat().st_ino == before
+    assert RunDirectory(tmp_path).read_config()["algorithm"] == "bc"
+
+
 def test_a_folder_that_is_no_run_says_so(tmp_path):
-    with pytest.raises(InputError, match=r"is not a run: it holds no config\.toml"):
+    with pytest.raises(InputError, match=r"is not a run: it has no config\.toml"):
         RunDirectory(tmp_path).read_config()
 
 
 def test_a_config_comes_back_as_it_was(directory):
-    directory.write_config({"algorithm": "bc", "seeds": [0, 1]}, {"lr": 1e-5, "pool": None})
-    expected = {"algorithm": "bc", "seeds": [0, 1], "settings": {"lr": 1e-5, "pool": "none"}}
-    assert directory.read_config() == expected
+    assert directory.read_config() == CONFIG | {"settings": {"lr": 1e-5, "pool": "none"}}
 
 
-def test_sources_are_kept_as_seen_from_the_run_so_that_both_can_move(tmp_path):
-    (tmp_path / "project" / "run").mkdir(parents=True)
-    paths = {"unlabeled": tmp_path / "project" / "logs.parquet"}
-    RunDirectory(tmp_path / "project" / "run").note_sources(paths, {"episode": "trip"})
+@pytest.mark.parametrize(("line", "found"), [("", "names no format"), ("format = 2\n", "is of format 2")])
+def test_a_run_of_another_format_is_refused_and_never_overwritten(directory, line, found):
+    config = directory.path / "config.toml"
+    config.write_text(config.read_text().replace("format = 1\n", line))
+    with pytest.raises(InputError, match=f"{found}, but .* reads run folders of format 1; train again"):
+        directory.read_config()
+    with pytest.raises(InputError, match=found):
+        directory.create(CONFIG, {}, overwrite=True)
+    assert config.exists()
+
+
+def test_sources_are_relative_to_the_run_so_that_both_can_move(tmp_path):
+    run = RunDirectory(tmp_path / "project" / "run")
+    run.create(CONFIG, {})
+    (tmp_path / "project" / "logs.parquet").touch()
+    options = Options(Columns(episode="trip", observation="x,y"), (-2.0, [1.0, 3.0]))
+    run.note_sources({"unlabeled": tmp_path / "project" / "logs.parquet"}, options)
     (tmp_path / "project").rename(tmp_path / "moved")
-    found, reading = RunDirectory(tmp_path / "moved" / "run").read_sources()
+    found, read = RunDirectory(tmp_path / "moved" / "run").read_sources()
     assert found["unlabeled"].resolve() == tmp_path / "moved" / "logs.parquet"
-    assert reading == {"episode": "trip"}
+    assert read == options
 
 
-def test_a_run_trained_from_python_notes_no_sources(tmp_path):
-    assert RunDirectory(tmp_path).read_sources() == ({}, {})
+def test_sources_that_are_missing_moved_or_damaged_are_asked_for(directory, tmp_path):
+    with pytest.raises(InputError, match=r"does not say where its episodes are; .* `unlabeled=...`"):
+        directory.read_sources()
+    directory.note_sources({"unlabeled": tmp_path / "logs.parquet"}, Options())
+    with pytest.raises(InputError, match=r"the unlabeled episodes of .* are no longer at"):
+        directory.read_sources()
+    directory.write_json(
+        "data.json", json.loads('{"paths": {}, "columns": {"trip": 1}, "action_bounds": null}')
+    )
+    with pytest.raises(InputError, match=r"data\.json is damaged"):
+        directory.read_sources()

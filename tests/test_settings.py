@@ -8,20 +8,52 @@ import pytest
 
 from safemil.algorithms import ALGORITHMS
 from safemil.errors import InputError
-from safemil.settings import parse_assignments, read_toml, require_positive, resolve, to_toml
+from safemil.settings import (
+    complete,
+    meanings,
+    parse_assignments,
+    read_toml,
+    require_positive,
+    resolve,
+    to_toml,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    lr: float = 1e-3
+    lr: float = 1e-3  # learning rate
     updates: int = 10
     pool: int | None = 4
     length: int | Literal["full"] = 5
     hidden: tuple[int, ...] = (2, 3)
-    loss: Literal["nll", "mse"] = "nll"
+    loss: Literal["nll", "mse"] = "nll"  # "#nll" or mse
 
     def __post_init__(self):
         require_positive(self, "lr", "updates", "pool", "length")
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived(Config):
+    lr: float = 1e-4  # of the policy
+    # A comment on a line of its own.
+    beta: float = 0.5  # smaller: safer
+
+
+def test_the_comment_beside_a_setting_is_its_meaning():
+    assert meanings(Config) == {
+        "lr": "learning rate", "updates": "", "pool": "", "length": "", "hidden": "",
+        "loss": '"#nll" or mse',
+    }  # fmt: skip
+    assert list(meanings(Derived)) == ["lr", "beta", "updates", "pool", "length", "hidden", "loss"]
+    assert [meanings(Derived)[name] for name in ("lr", "beta")] == ["of the policy", "smaller: safer"]
+
+
+def test_complete_settings_are_never_filled_in():
+    values = dataclasses.asdict(Config(lr=0.5))
+    assert complete(Config, values) == Config(lr=0.5)
+    del values["pool"], values["lr"]
+    with pytest.raises(InputError, match="need every setting, but there is no lr, pool"):
+        complete(Config, values)
 
 
 def test_later_changes_win():

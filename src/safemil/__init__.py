@@ -37,7 +37,7 @@ __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> object:
-    # JAX takes a second to import: `safemil --help` and `safemil.tasks` do without it.
+    # Imported on demand: `safemil --help` and `safemil.tasks` don't need JAX, which takes a second to import.
     if name not in _HOMES:
         raise AttributeError(f"module 'safemil' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

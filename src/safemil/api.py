@@ -1,5 +1,6 @@
-"""The two things a user does: `train` a run, and ask a `Run` for costs and actions."""
+"""The Python interface: `train` makes a `Run`, which computes costs and actions."""
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -19,27 +21,26 @@ import numpy.typing as npt
 
 import safemil
 from safemil import loop
-from safemil.algorithms import Algorithm, find
+from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
-from safemil.data.sampling import Dataset, Scaler
+from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import InputError, InputWarning, unknown
+from safemil.files import is_free
 from safemil.progress import Bar, bar
-from safemil.runs import Checkpoint, RunDirectory
-from safemil.settings import resolve
-
-ROWS_AT_ONCE = 8192  # steps scored in one call: bounds memory, and one compiled shape serves every file
+from safemil.runs import CONFIG, Checkpoint, RunDirectory
+from safemil.settings import complete, resolve
 
 
 class Run:
-    """A trained run: its cost and its policy, for one seed or several.
+    """A trained cost and policy, of one seed or several.
 
-    With several seeds, `run[i]` is the run of one of them; `cost` is their mean, and `act` asks for one.
+    With several seeds, `run[i]` is the run of one of them; `cost` is their mean, and `act` needs one of them.
     """
 
     def __init__(
         self,
-        algorithm: str,
+        algorithm: str | ModuleType | Algorithm,
         config: Any,
         seeds: Sequence[int],
         state: Any,
@@ -48,7 +49,7 @@ class Run:
         metrics: list[dict[str, Any]],
         path: Path | None = None,
     ):
-        self.algorithm = algorithm
+        self._algorithm = find(algorithm)
         self.config = config
         self.seeds = tuple(seeds)
         self.metrics = metrics
@@ -56,6 +57,16 @@ class Run:
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
         self._bounds = bounds
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the algorithm."""
+        return self._algorithm.name
+
+    @property
+    def learns_cost(self) -> bool:
+        """Whether the algorithm learns a cost, so that `cost` can be called."""
+        return self._algorithm.cost is not None
 
     @property
     def observation_size(self) -> int:
@@ -73,7 +84,7 @@ class Run:
         return len(self.seeds)
 
     def __getitem__(self, index: int) -> "Run":
-        """The run of one seed."""
+        """Return the run of one seed."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"this run holds {len(self)} seeds, asked for number {index}")
         index %= len(self)
@@ -86,7 +97,7 @@ class Run:
             for line in self.metrics
         ]
         return Run(
-            self.algorithm,
+            self._algorithm,
             self.config,
             [self.seeds[index]],
             state,
@@ -97,21 +108,20 @@ class Run:
         )
 
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
-        """ĉ(s, a) in (0, 1) of every step, one array per episode; of several seeds, the mean."""
-        algorithm = find(self.algorithm)
-        if not hasattr(algorithm, "cost"):
+        """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several."""
+        if not self.learns_cost:
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
         self._check_width(trajectories.observation_size, trajectories.action_size)
         blocks = [
-            np.asarray(_cost(algorithm, self._state, self._scaler, *_padded(trajectories, first)))
+            np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
         return trajectories.by_episode(np.concatenate(blocks)[: trajectories.steps])
 
     def act(self, observation: npt.ArrayLike, *, key: jax.Array | None = None) -> npt.NDArray[np.float64]:
-        """The action for an observation (S,) or a batch (N, S), in the units of the log.
+        """Compute the action for an observation (S,) or a batch (N, S), in the units of the log.
 
-        Deterministic (the policy's mode) unless a `key` is given, with which it is sampled.
+        The action is the policy's mode, or a sample if a `key` is given.
         """
         if len(self) > 1:
             raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
@@ -128,9 +138,9 @@ class Run:
     def act_each(
         self, observations: npt.NDArray[np.float32], *, key: jax.Array | None = None
     ) -> npt.NDArray[np.float64]:
-        """What every seed does for a batch of its own: from (seeds, N, S) to (seeds, N, A), as `act`."""
+        """Compute the actions of every seed for a batch of its own: from (seeds, N, S) to (seeds, N, A)."""
         keys = None if key is None else jax.random.split(key, len(self))
-        actions = _act_each(find(self.algorithm), self._state, self._scaler, observations, keys)
+        actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
         return recorded_actions(np.asarray(actions), *self._bounds)
 
     def _check_width(self, observation_size: int, action_size: int) -> None:
@@ -142,10 +152,10 @@ class Run:
             )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the run as a run directory."""
+        """Write the run into a folder, as `train` does with `out`."""
+        _check_findable(self._algorithm)
         directory = RunDirectory(path)
-        directory.create(overwrite=overwrite)
-        self._write(directory, {})
+        directory.create(self._described(), self._manifest({}), overwrite=overwrite)
         for line in self.metrics:
             directory.append_metrics(line)
         directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
@@ -153,61 +163,59 @@ class Run:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Run":
-        """Read a run directory; nothing in it is executed."""
+        """Read a run folder; nothing in it is executed."""
         directory = RunDirectory(path)
         config, manifest = directory.read_config(), directory.read_manifest()
         checkpoint = directory.latest_checkpoint()
         if checkpoint is None:
-            raise InputError(f"{path} holds no whole checkpoint; train it (further) with --resume.")
+            raise InputError(f"{path} has no intact checkpoint; train it with `resume=True`.")
         try:
             algorithm = find(config["algorithm"])
-            settings = resolve(algorithm.PRESETS["fast"], config["settings"])
             sizes = int(manifest["observation_size"]), int(manifest["action_size"])
             bounds = np.asarray(manifest["action_low"], float), np.asarray(manifest["action_high"], float)
-            run = Run(
-                config["algorithm"], settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, []
-            )
+            settings = _settings_of(directory, algorithm, config)
+            run = Run(algorithm, settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, [])
             run._restore(checkpoint, Dataset.empty(*sizes))
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
         run.metrics, run.path = directory.read_metrics(), directory.path
         return run
 
-    def _write(self, directory: RunDirectory, extra: dict[str, object]) -> None:
-        header = {"algorithm": self.algorithm, "seeds": list(self.seeds)}
-        directory.write_config(header, dataclasses.asdict(self.config))
-        directory.write_manifest(
-            {
-                "safemil": safemil.__version__,
-                "python": platform.python_version(),
-                "jax": jax.__version__,
-                "numpy": np.__version__,
-                "machine": platform.machine(),
-                "git": _git_state(),
-                "observation_size": self.observation_size,
-                "action_size": self.action_size,
-                "action_low": self._bounds[0].tolist(),
-                "action_high": self._bounds[1].tolist(),
-                **extra,
-            }
-        )
+    def _described(self) -> dict[str, Any]:
+        settings = dataclasses.asdict(self.config)
+        return {"algorithm": self.algorithm, "seeds": list(self.seeds), "settings": settings}
+
+    def _manifest(self, extra: Mapping[str, object]) -> dict[str, object]:
+        return {
+            "safemil": safemil.__version__,
+            "python": platform.python_version(),
+            "jax": jax.__version__,
+            "numpy": np.__version__,
+            "machine": platform.machine(),
+            "git": _git_state(),
+            "observation_size": self.observation_size,
+            "action_size": self.action_size,
+            "action_low": self._bounds[0].tolist(),
+            "action_high": self._bounds[1].tolist(),
+            **extra,
+        }
 
     def _checkpoint(self, step: int, state: Any) -> Checkpoint:
         return Checkpoint(step, loop.state_arrays({"state": state, "scaler": self._scaler}))
 
     def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
-        template = jax.eval_shape(lambda: loop.init(find(self.algorithm), self.config, data, self.seeds))
+        template = jax.eval_shape(lambda: loop.init(self._algorithm, self.config, data, self.seeds))
         restored = loop.state_from_arrays({"state": template, "scaler": self._scaler}, checkpoint.arrays)
         self._state, self._scaler = restored["state"], restored["scaler"]
 
 
 def train(
-    algorithm: str,
+    algorithm: Any,
     *,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
     annotations: Annotations | None = None,
-    preset: str = "fast",
+    preset: str | None = None,
     seed: int = 0,
     seeds: int = 1,
     out: str | os.PathLike[str] | None = None,
@@ -220,35 +228,50 @@ def train(
     evaluate_every: int = 1000,
     **settings: object,
 ) -> Run:
-    """Train `algorithm` on two piles of episodes; further keywords are its settings.
+    """Train an algorithm on two piles of episodes.
 
-    `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is kept in
-    a folder as it goes: kill it at any moment, call again with `resume=True`, and it ends where it would
-    have ended. `annotations` are true rewards and costs of the unlabeled pile, for the methods that are
-    told them. `evaluate` is asked every `evaluate_every` updates, and at the end, for values of each seed
-    that go into the metrics; training is not changed by it.
+    `algorithm` is a name such as "safemil", the module of an algorithm, or the `Config` of one. Settings come
+    from its `preset` ("fast" if left out) or from the `Config`; further keywords change single settings.
+
+    `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is written to
+    a folder while it trains: after an interruption, the same call with `resume=True` continues it and gives
+    the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
+    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
+    at the end; the values of each seed that it returns are added to the metrics. It does not change training.
     """
-    method = find(algorithm)
-    if preset not in method.PRESETS:
-        raise unknown("preset", preset, method.PRESETS)
-    config = resolve(method.PRESETS[preset], settings)
+    found, config = configure(algorithm, preset, settings)
     _check_loop_options(seed, seeds, log_every, evaluate_every)
-    _check_piles(algorithm, method, unlabeled, nonpreferred, annotations)
-    needed = _needed(method, nonpreferred, annotations)
+    _check_piles(found, unlabeled, nonpreferred, annotations)
+    if out is not None:
+        _check_findable(found)
+    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
+    needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
     scaler = Scaler.of(unlabeled)
     data = Dataset.of(scaler, unlabeled, **needed)
     bounds = unlabeled.action_low, unlabeled.action_high
-    run = Run(algorithm, config, range(seed, seed + seeds), None, scaler, bounds, [])
-    run._state = loop.init(method, config, data, run.seeds)
+    run = Run(found, config, range(seed, seed + seeds), None, scaler, bounds, [])
+    run._state = loop.init(found, config, data, run.seeds)
     recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
     if out is not None:
         recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
-    recorder.fit(method, data, interval=log_every, progress=progress)
+    recorder.fit(data, interval=log_every, progress=progress)
     return run
 
 
+def configure(algorithm: Any, preset: str | None, settings: Mapping[str, object]) -> tuple[Algorithm, Any]:
+    """Find an algorithm and its settings, from the same arguments as `train`."""
+    if dataclasses.is_dataclass(algorithm) and not isinstance(algorithm, Algorithm | type):
+        if preset is not None:
+            raise InputError(f'a Config has a value for every setting; leave out the preset "{preset}".')
+        return of_config(algorithm), resolve(algorithm, settings)
+    found, name = find(algorithm), preset or "fast"
+    if name not in found.PRESETS:
+        raise unknown("preset", name, found.PRESETS)
+    return found, resolve(found.PRESETS[name], settings)
+
+
 class _Recorder:
-    """Keeps what happens during training: in memory, and in a run directory where there is one."""
+    """Records training in memory, and in a run folder if there is one."""
 
     def __init__(
         self,
@@ -271,28 +294,31 @@ class _Recorder:
         self.earlier_seconds = 0.0
 
     def open(self, directory: RunDirectory, data: Dataset, *, resume: bool, overwrite: bool) -> None:
-        directory.create(resume=resume, overwrite=overwrite)
-        if (directory.path / "manifest.json").exists():  # written after the config: the run had begun
-            self._check_same(directory)
-            checkpoint = directory.latest_checkpoint()
-            if checkpoint is not None:
-                self.run._restore(checkpoint, data)
-                self.step = self.saved_step = checkpoint.step
-            directory.truncate_metrics(self.step)
-            self.run.metrics = directory.read_metrics()
-            self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
+        if resume and not is_free(directory.path):
+            self._continue(directory, data)
+        else:
+            manifest = self.run._manifest(self.hashes)
+            directory.create(self.run._described(), manifest, overwrite=overwrite)
         self.directory = directory
         self.run.path = directory.path
-        self.run._write(directory, self.hashes)
+
+    def _continue(self, directory: RunDirectory, data: Dataset) -> None:
+        self._check_same(directory)
+        checkpoint = directory.latest_checkpoint()
+        if checkpoint is not None:
+            self.run._restore(checkpoint, data)
+            self.step = self.saved_step = checkpoint.step
+        directory.truncate_metrics(self.step)
+        directory.write_manifest(self.run._manifest(self.hashes))
+        self.run.metrics = directory.read_metrics()
+        self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
 
     def _check_same(self, directory: RunDirectory) -> None:
         config, manifest = directory.read_config(), directory.read_manifest()
-        ours = {"algorithm": self.run.algorithm, "seeds": list(self.run.seeds)}
-        settings = config.pop("settings")
-        theirs = resolve(self.run.config, settings) if config == ours else None
-        if theirs != self.run.config:
+        same = config["algorithm"] == self.run.algorithm and config["seeds"] == list(self.run.seeds)
+        if not same or _settings_of(directory, self.run._algorithm, config) != self.run.config:
             raise InputError(
-                f"{directory.path} was begun with other settings (see its config.toml); "
+                f"{directory.path} was begun with other settings (see its {CONFIG}); "
                 "resume it with those, or choose another folder."
             )
         for name, value in self.hashes.items():
@@ -301,13 +327,13 @@ class _Recorder:
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
 
-    def fit(self, method: Algorithm, data: Dataset, *, interval: int, progress: bool) -> None:
+    def fit(self, data: Dataset, *, interval: int, progress: bool) -> None:
         run = self.run
         with bar(f"training {run.algorithm}", run.config.updates, start=self.step, show=progress) as shown:
             record = partial(self._record, shown)
             try:
                 loop.fit(
-                    method, run.config, data, run.seeds, run._state,
+                    run._algorithm, run.config, data, run.seeds, run._state,
                     start=self.step, interval=interval, on_interval=record,
                 )  # fmt: skip
             except KeyboardInterrupt:
@@ -315,7 +341,8 @@ class _Recorder:
                 raise
         self._save()
         if self.directory is not None:
-            run._write(self.directory, {**self.hashes, "seconds": self._seconds()})
+            manifest = run._manifest({**self.hashes, "seconds": self._seconds()})
+            self.directory.write_manifest(manifest)
 
     def _record(self, shown: Bar, step: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
         line: dict[str, Any] = {"step": step, "seconds": round(self._seconds(), 2)}
@@ -336,11 +363,11 @@ class _Recorder:
             self._save()
 
     def _evaluated(self, state: Any) -> dict[str, Any]:
-        """What the evaluation finds; its time is not counted as training."""
+        """Call `evaluate`; its time is not counted as training."""
         if self.evaluate is None:
             return {}
         began = time.monotonic()
-        now = copy.copy(self.run)  # the run itself stays at its last step, should this be interrupted
+        now = copy.copy(self.run)  # the run itself keeps its last recorded state, if this is interrupted
         now._state = state
         found = {name: np.asarray(values).tolist() for name, values in self.evaluate(now).items()}
         self.started += time.monotonic() - began
@@ -357,10 +384,10 @@ class _Recorder:
 
 @partial(jax.jit, static_argnames="algorithm")
 def _cost(
-    algorithm: Any, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
+    algorithm: Algorithm, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
-    observations = scaler(observations)
-    return jax.vmap(lambda one: algorithm.cost(one, observations, actions))(state).mean(axis=0)
+    assert algorithm.cost is not None
+    return jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions).mean(axis=0)
 
 
 @partial(jax.jit, static_argnames="algorithm")
@@ -377,7 +404,7 @@ def _act_each(
 def _padded(
     trajectories: Trajectories, first: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """A block of steps, filled up with zeros so that every block has the same shape."""
+    """Cut out a block of steps, padded with zeros so that every block has the same compiled shape."""
     blocks = []
     for values in (trajectories.observations, trajectories.actions):
         block = np.zeros((ROWS_AT_ONCE, values.shape[1]), np.float32)
@@ -396,17 +423,39 @@ def _check_loop_options(seed: int, seeds: int, log_every: int, evaluate_every: i
         raise InputError(f"seeds must lie below 2^31, got {seed}.")
 
 
+def _settings_of(directory: RunDirectory, algorithm: Algorithm, config: Mapping[str, Any]) -> Any:
+    """Read the settings of a run; each has to be there, since a default may differ between versions."""
+    try:
+        return complete(algorithm.Config, config["settings"])
+    except InputError as error:
+        raise InputError(
+            f"{directory.path / CONFIG} does not fit this version of {algorithm.name}: {error} Train again, "
+            "or use the version of safemil that wrote the run."
+        ) from None
+
+
+def _check_findable(algorithm: Algorithm) -> None:
+    """Refuse to write a run whose algorithm can't be found by its name when the run is loaded."""
+    with contextlib.suppress(InputError):
+        if find(algorithm.name) is algorithm:
+            return
+    raise InputError(
+        f'a run is loaded by the name of its algorithm, but no installed package offers "{algorithm.name}" '
+        "in the entry-point group safemil.algorithms; add it there, or train without a folder."
+    )
+
+
 def _check_piles(
-    name: str,
-    method: Algorithm,
+    algorithm: Algorithm,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None,
     annotations: Annotations | None,
 ) -> None:
-    if "nonpreferred" in method.NEEDS and nonpreferred is None:
-        raise InputError(f"{name} learns from non-preferred episodes too; give them with --nonpreferred.")
-    if "annotations" in method.NEEDS and annotations is None:
-        raise InputError(f"{name} is told the true rewards and costs; give unlabeled data that records them.")
+    name = algorithm.name
+    if "nonpreferred" in algorithm.NEEDS and nonpreferred is None:
+        raise InputError(f"{name} learns from non-preferred episodes too; give them as `nonpreferred=...`.")
+    if "annotations" in algorithm.NEEDS and annotations is None:
+        raise InputError(f"{name} needs true rewards and costs; give unlabeled data that records them.")
     if annotations is not None and len(annotations) != unlabeled.steps:
         raise InputError(
             f"need one annotation per unlabeled step ({unlabeled.steps}), got {len(annotations)}."
@@ -427,18 +476,10 @@ def _check_piles(
     if len(shared):
         warnings.warn(
             f"{len(shared)} episodes are in both piles (first: {nonpreferred.ids[shared[0]]}); "
-            "a cost can't tell them apart: take them out of one.",
+            "they contradict each other: take them out of one.",
             InputWarning,
             stacklevel=3,
         )
-
-
-def _needed(
-    method: Algorithm, nonpreferred: Trajectories | None, annotations: Annotations | None
-) -> dict[str, Any]:
-    """What the method declares it needs: the rest is not shown to it."""
-    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
-    return {name: value for name, value in offered.items() if name in method.NEEDS}
 
 
 def _hashes(
@@ -453,21 +494,13 @@ def _empty_scaler(size: int) -> Scaler:
 
 
 def _git_state() -> str | None:
-    """The commit of the checkout that this package runs from, if it is one."""
+    """Return the commit of the checkout that this package runs from, if it is one."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():  # installed: a repository around it would be somebody else's
         return None
     # Without optional locks: a run that is killed must not leave a locked repository behind.
-    command = [
-        "git",
-        "--no-optional-locks",
-        "-C",
-        str(root),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]
+    options = ("--always", "--dirty", "--abbrev=12")
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", *options]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

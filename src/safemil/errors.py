@@ -1,22 +1,23 @@
-"""What a user did that can't work, said so that they can mend it."""
+"""Errors about input that can't be used, and warnings about input that can."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something given can't be used; the message says what was needed, what came and what to do.
+    """Input that can't be used; the message says what was expected, what came and what to do.
 
-    The command line prints the message alone; a traceback means a defect of ours.
+    A message writes an argument as `name=True` or `name=...`, in backquotes. The command line prints the
+    message without a traceback, with the flag --name in its place.
     """
 
 
 class InputWarning(UserWarning):
-    """Something given can be used, but the user will want to know about it."""
+    """Input that can be used, but that the user should know about."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a wrong name, answered with the near ones.
+    """Make the error for a name that does not exist; it suggests the nearest one that does.
 
     >>> print(unknown("algorithm", "safemill", ["bc", "safemil"]))
     no algorithm "safemill"; did you mean "safemil"? (all: bc, safemil)

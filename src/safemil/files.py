@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all."""
+"""Atomic writes: a file or folder appears complete, or not at all."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from safemil.errors import InputError
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write to the path this yields; it becomes `path` when the block ends well, and vanishes otherwise.
+    """Write to the path this yields; it becomes `path` if the block ends without an error, else is deleted.
 
     The temporary name keeps the suffix, since some writers choose a format by it.
     """
@@ -38,33 +38,52 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike[str], *, mark: str, overwrite: bool = False) -> Iterator[Path]:
-    """Fill the folder this yields; it becomes `path` when the block ends well, and vanishes otherwise.
+    """Fill the folder this yields; it becomes `path` if the block ends without an error, else is deleted.
 
-    `mark` is a file that every such folder holds: one without it is somebody else's, and never overwritten.
+    `mark` names a file that every folder of this kind holds: a folder without it is never overwritten.
     """
     path = Path(path)
     require_free(path, overwrite=overwrite)
-    if path.is_dir() and any(path.iterdir()) and not (path / mark).is_file():
+    if not is_free(path) and not (path / mark).is_file():
         raise InputError(f"{path} holds something else ({mark} is not in it), which is never overwritten.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        if path.is_dir():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+        _move(temporary, target, mark)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def is_free(path: Path) -> bool:
+    """Whether nothing is at the path, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
 def require_free(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Refuse a path where something would be lost."""
-    path = Path(path)
-    if path.is_dir() and not any(path.iterdir()):
-        return
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; give another path, or --overwrite to replace it.")
+    """Refuse a path where a file or folder would be lost."""
+    if not overwrite and not is_free(Path(path)):
+        raise InputError(f"{path} exists already; give another path, or `overwrite=True` to replace it.")
+
+
+def _move(temporary: Path, path: Path, mark: str) -> None:
+    """Move a folder to its place; a folder that is there is deleted only once the new one has replaced it."""
+    if not path.exists():
+        os.replace(temporary, path)
+    elif is_free(path):  # it stays, since it may be a mount point; the marked file comes last
+        for child in sorted(temporary.iterdir(), key=lambda child: child.name == mark):
+            os.replace(child, path / child.name)
+    else:
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-")) / path.name
+        os.replace(path, aside)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            os.replace(aside, path)
+            raise
+        shutil.rmtree(aside.parent)
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""Progress bars with rate and time left, on standard error and only where somebody is watching."""
+"""Progress bars with rate and remaining time, on standard error and only in a terminal."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,27 +17,27 @@ from rich.text import Text
 
 
 class RateColumn(ProgressColumn):
-    """Units of work a second."""
+    """Shows units of work per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "  …/s", style="cyan")
 
 
 class Bar:
-    """One running bar."""
+    """A progress bar that is being shown."""
 
     def __init__(self, progress: Progress, total: int, description: str, start: int):
         self._progress = progress
         self._task = progress.add_task(description, total=total, completed=start, note="")
 
     def at(self, completed: int, note: str = "") -> None:
-        """Say how much is done, and what is worth knowing about it."""
+        """Show how many units are done, with a note beside the bar."""
         self._progress.update(self._task, completed=completed, note=note)
 
 
 @contextlib.contextmanager
 def bar(description: str, total: int, *, start: int = 0, show: bool = True) -> Iterator[Bar]:
-    """A bar for `total` units of work, of which `start` are done already."""
+    """Show a bar for `total` units of work, of which `start` are done already."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

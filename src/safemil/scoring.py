@@ -1,4 +1,4 @@
-"""Risk of episodes as a file to join with the log, and as a table to look at."""
+"""Risk (the learned cost of each step) as a file to join with the log, and as a table."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a file name that says no format we write."""
+    """Refuse a file name whose suffix is not one of the formats that are written."""
     if path.suffix not in WRITERS:
         raise InputError(
             f'risk is written as .parquet or .csv, got "{path.name}"; give it one of these endings.'
@@ -29,7 +29,7 @@ def check_suffix(path: Path) -> None:
 
 
 def save_risk(path: str | os.PathLike[str], trajectories: Trajectories, costs: Costs) -> None:
-    """Columns `episode`, `step` and `cost`, with the names and numbers that the log itself uses."""
+    """Write the columns `episode`, `step` and `cost`, with episodes and steps named as in the log."""
     check_suffix(Path(path))
     table = pa.table(
         {
@@ -43,7 +43,7 @@ def save_risk(path: str | os.PathLike[str], trajectories: Trajectories, costs: C
 
 
 def rank(costs: Costs) -> npt.NDArray[np.int64]:
-    """Episode numbers, the riskiest first: by the mean cost of a step, so that length does not count.
+    """Sort the episode numbers by the mean cost of a step, the riskiest first.
 
     >>> rank([np.array([0.1, 0.1]), np.array([0.9])])
     array([1, 0])
@@ -52,7 +52,7 @@ def rank(costs: Costs) -> npt.NDArray[np.int64]:
 
 
 def riskiest_table(trajectories: Trajectories, costs: Costs, top: int) -> Table:
-    """The riskiest episodes with a timeline of each."""
+    """Make a table of the riskiest episodes, with a sparkline of each."""
     table = Table(
         "episode", "steps", "mean cost", "steps above ½", "from the first step to the last", box=None
     )
@@ -70,10 +70,10 @@ def riskiest_table(trajectories: Trajectories, costs: Costs, top: int) -> Table:
 
 
 def sparkline(values: npt.NDArray[np.float32], width: int = 30) -> str:
-    """Values in (0, 1) as a row of bars, the greatest of each stretch.
+    """Draw values in (0, 1) as a row of bars, the maximum of each window.
 
     >>> sparkline(np.array([0.0, 0.5, 1.0]))
     '▁▅█'
     """
-    stretches = np.array_split(values, min(width, len(values)))
-    return "".join(BARS[min(int(stretch.max() * len(BARS)), len(BARS) - 1)] for stretch in stretches)
+    windows = np.array_split(values, min(width, len(values)))
+    return "".join(BARS[min(int(window.max() * len(BARS)), len(BARS) - 1)] for window in windows)

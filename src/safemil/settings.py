@@ -1,10 +1,15 @@
-"""Settings: one frozen dataclass serves Python, the command line and the config file.
+"""Settings: a frozen dataclass, filled from Python, the command line or a TOML file.
 
-A value may come from a preset, then from a TOML file, then from `--set name=value`; each is checked
-against the type of its field, and a wrong name is answered with the near ones.
+A value comes from a preset, then from a TOML file, then from an assignment `name=value`; each is checked
+against the type of its field. The comment beside a field is its description.
 """
 
+import ast
 import dataclasses
+import inspect
+import io
+import textwrap
+import tokenize
 import tomllib
 import types
 import typing
@@ -18,20 +23,32 @@ C = TypeVar("C")
 
 
 def resolve(base: C, *changes: Mapping[str, object]) -> C:
-    """`base` with each of `changes` laid over it in turn."""
-    assert dataclasses.is_dataclass(base)
-    hints = typing.get_type_hints(type(base))
+    """Return `base` with each of `changes` applied in turn."""
     merged: dict[str, object] = {}
     for change in changes:
-        for name, value in change.items():
-            if name not in hints:
-                raise unknown("setting", name, hints)
-            merged[name] = _fit(name, value, hints[name])
+        merged |= _checked(type(base), change)
     return dataclasses.replace(base, **merged)  # type: ignore[type-var]
 
 
+def complete(kind: type[C], values: Mapping[str, object]) -> C:
+    """Make settings of which every one is given; none is filled in from a default."""
+    missing = [field.name for field in dataclasses.fields(kind) if field.name not in values]  # type: ignore[arg-type]
+    if missing:
+        raise InputError(f"need every setting, but there is no {', '.join(missing)}.")
+    return kind(**_checked(kind, values))
+
+
+def meanings(kind: type[Any]) -> dict[str, str]:
+    """Read the comment beside each field of a dataclass: its own fields first, then those of its bases."""
+    found: dict[str, str] = {}
+    for each in kind.__mro__:
+        if dataclasses.is_dataclass(each):
+            found = {**found, **{name: text for name, text in _comments(each).items() if name not in found}}
+    return found
+
+
 def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
-    """`["beta=0.5", "length=full"]` as a dict; a value is read as TOML, else taken as text.
+    """Parse assignments into a dict; a value that is not TOML is taken as text.
 
     >>> parse_assignments(["beta=0.5", "length=full"])
     {'beta': 0.5, 'length': 'full'}
@@ -40,15 +57,13 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise InputError(
-                f'a setting is written name=value, got "{assignment}"; for example --set beta=0.5'
-            )
+            raise InputError(f'a setting is written name=value, got "{assignment}"; for example beta=0.5')
         parsed[name.strip()] = _parse_value(text.strip())
     return parsed
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """The settings in a TOML file."""
+    """Read the settings in a TOML file."""
     try:
         return tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -56,8 +71,17 @@ def read_toml(path: Path) -> dict[str, object]:
 
 
 def to_toml(settings: Mapping[str, object]) -> str:
-    """Flat settings as TOML; None is written "none", since TOML has no null and a default may not be None."""
+    """Write flat settings as TOML; None becomes "none", since TOML has no null."""
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in settings.items())
+
+
+def spell(value: object) -> str:
+    """Write a value as it stands in an assignment.
+
+    >>> spell(None), spell((256, 256)), spell("full")
+    ('none', '[256, 256]', 'full')
+    """
+    return value if isinstance(value, str) else _toml_value(value).strip('"')
 
 
 def require_positive(config: object, *names: str) -> None:
@@ -75,6 +99,33 @@ def require_within(config: object, name: str, low: float, high: float) -> None:
         raise InputError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
+def _checked(kind: type[Any], values: Mapping[str, object]) -> dict[str, object]:
+    hints = typing.get_type_hints(kind)
+    for name in values:
+        if name not in hints:
+            raise unknown("setting", name, hints)
+    return {name: _fit(name, value, hints[name]) for name, value in values.items()}
+
+
+def _comments(kind: type[Any]) -> dict[str, str]:
+    """Read the comments beside the fields that a class itself declares."""
+    try:
+        source = textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):  # made without a source file
+        return dict.fromkeys(inspect.get_annotations(kind), "")
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {each.start[0]: each.string.lstrip("# ") for each in tokens if each.type == tokenize.COMMENT}
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        each.target.id: " ".join(
+            text for line, text in comments.items() if each.lineno <= line <= (each.end_lineno or 0)
+        )
+        for each in definition.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+
+
 def _parse_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -83,7 +134,7 @@ def _parse_value(text: str) -> object:
 
 
 def _fit(name: str, value: object, hint: Any) -> object:
-    """`value` as the type `hint`, or an error that says which values are possible."""
+    """Convert `value` to the type `hint`, or raise an error that says which values are possible."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if types.NoneType in options and value in (None, "none"):
         return None

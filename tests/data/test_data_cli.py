@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tyro
 
-from safemil.cli.data import COMMANDS, Reading
+from safemil.cli.arguments import Reading
+from safemil.cli.data import COMMANDS
 from safemil.data import Annotations, Columns, Trajectories, load, load_annotated, read_manifest, save
 from safemil.errors import InputError
 

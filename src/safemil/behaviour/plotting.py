@@ -8,7 +8,10 @@ import numpy as np
 from safemil.behaviour.paper import TABLE
 from safemil.data import Annotations, Trajectories
 from safemil.data.splitting import Kinds, ReturnRule, kinds
+from safemil.extras import require_extra
 from safemil.files import atomic_file
+
+require_extra("report", "a scatter plot")
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 
 from safemil import stats
 from safemil.bench.grid import RANDOM
 from safemil.bench.results import MEASURES, Entry
 from safemil.bench.tables import short_name, title_of
+from safemil.extras import require_extra
 from safemil.files import atomic_file
+
+with require_extra("report", "a figure"):
+    import matplotlib.figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
 MARKS = "osD^vPX*<"  # one more than colours: a colour that comes again has another mark

@@ -13,7 +13,7 @@ from typing import Any
 from safemil.bench.cell import one_thread, run_cell, write_result
 from safemil.bench.grid import Cell
 from safemil.bench.live_status import LiveStatus
-from safemil.errors import InputError
+from safemil.extras import require_extra
 
 RETRIES = 1
 
@@ -26,12 +26,8 @@ def ray_cell(content: dict[str, Any], folder: str) -> str:
 
 def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, status: LiveStatus) -> None:
     """Run the cells and report progress to `status`."""
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise InputError(
-            "the Ray engine needs Ray: pip install 'safemil[ray]', or choose the local engine."
-        ) from None
+    require_extra("ray", "the Ray engine")
+    import ray
 
     mine = None if os.environ.get("RAY_ADDRESS") else workers  # a cluster decides its own number of workers
     ray.init(num_cpus=mine, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

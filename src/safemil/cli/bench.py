@@ -6,13 +6,15 @@ from typing import Annotated
 
 import tyro
 
+from safemil.cli.arguments import OutFile, OutFolder, ResultsPath
+
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")]
 
 
 def bench(
-    grid: tyro.conf.Positional[Path],
+    grid: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="GRID")],
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
+    out: OutFolder,
     engine: str = "local",
     workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None,
     studies: Names = (),
@@ -55,12 +57,7 @@ def bench(
     return 1 if failures else 0
 
 
-def tables(
-    results: tyro.conf.Positional[Path],
-    *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    overwrite: bool = False,
-) -> None:
+def tables(results: ResultsPath, *, out: OutFile, overwrite: bool = False) -> None:
     """Make tables and figures of a benchmark's results, beside the paper's numbers.
 
     safemil tables results/paper --out results.md

@@ -1,67 +1,24 @@
-"""`safemil data`: make or fetch episodes, look at them, convert them, and split them as the paper does."""
+"""`safemil data`: make or fetch episodes, describe, convert and split them."""
 
-from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` needn't wait for
+from safemil.cli.arguments import READING, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
+
+if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not need
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
-    from safemil.data.interchange import Options
 
 MOST_SUSPICIONS = 20  # printed; --json gives all
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
 
-Names = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-Numbers = Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="NUMBER ...", help_behavior_hint="")]
-PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the file is to be read; the names are for tables (Parquet, CSV)."""
-
-    episode: str = "episode"
-    """column that names the episode"""
-    step: str = "step"
-    """column that numbers the step within it"""
-    observation: Names = None
-    """column of lists, or columns of numbers as "speed,gap" or "obs_*" (default: observation, else obs_*)"""
-    action: Names = None
-    """as --observation (default: action, else act_*)"""
-    reward: str = "reward"
-    """column of rewards, where wanted"""
-    cost: str = "cost"
-    """column of costs, where wanted"""
-    terminated: str = "terminated"
-    """column that says whether the task itself ended the episode"""
-    action_low: Numbers = None
-    """least action, one number or one per column (default: as the file says, else -1)"""
-    action_high: Numbers = None
-    """greatest action, likewise (default: as the file says, else 1)"""
-
-    def options(self) -> "Options":
-        from safemil.data.interchange import Columns, Options
-        from safemil.errors import InputError
-
-        names = asdict(self)
-        low, high = names.pop("action_low"), names.pop("action_high")
-        if (low is None) != (high is None):
-            raise InputError("action bounds come in pairs; give both --action-low and --action-high.")
-        return Options(Columns(**names), None if low is None else (low, high))
-
-
-ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
-READING = Reading()
-
-
 def make(
-    name: tyro.conf.Positional[str],
+    name: TaskName,
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     seed: int = 0,
     out: PathFlag = None,
@@ -69,7 +26,7 @@ def make(
     problem: Literal["speed", "disc"] = "speed",
     overwrite: bool = False,
 ) -> None:
-    """Make annotated episodes of a task with the behaviour policies that come with this package.
+    """Make annotated episodes of a task with the behaviour policies of this package.
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
 
@@ -129,8 +86,8 @@ def _make_task(
     print(out)
 
 
-def fetch(task: tyro.conf.Positional[str], out: PathFlag = None) -> None:
-    """Download the DSRL file of a task, or go on with a download that broke.
+def fetch(task: TaskName, out: PathFlag = None) -> None:
+    """Download the DSRL file of a task, or continue an interrupted download.
 
     safemil data fetch SafetyPointGoal1-v0
 
@@ -144,19 +101,19 @@ def fetch(task: tyro.conf.Positional[str], out: PathFlag = None) -> None:
 
 
 def info(
-    path: tyro.conf.Positional[Path],
+    path: LogsPath,
     reading: ReadingFlags = READING,
     json: bool = False,
     plot: PathFlag = None,
 ) -> None:
-    """Say what is in a file of episodes, and what looks wrong in it.
+    """Describe a file of episodes, and point out what looks wrong in it.
 
     safemil data info logs.parquet
 
     Args:
         path: file or store of episodes
-        json: print all of it as JSON
-        plot: draw return against cost, as PNG and SVG with this name
+        json: print the description as JSON
+        plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
     from safemil.data.describing import describe
     from safemil.data.formats import read
@@ -182,7 +139,7 @@ def info(
 
 
 def split(
-    path: tyro.conf.Positional[Path],
+    path: LogsPath,
     reading: ReadingFlags = READING,
     nonpreferred: int = 50,
     unlabeled: int = 200,
@@ -198,12 +155,12 @@ def split(
 
     Args:
         path: file or store of episodes with rewards and costs
-        nonpreferred: episodes in the pile of incidents
-        unlabeled: episodes in the mixed pile
-        preferred_share: how many of the mixed pile are preferred, 0 to 1
-        return_rule: a return is high from the middle of least and greatest on, or from the median on
-        seed: chooses the draw
-        out: folder for both piles (default: beside the input, NAME-split)
+        nonpreferred: number of episodes in the non-preferred pile
+        unlabeled: number of episodes in the unlabeled pile
+        preferred_share: share of preferred episodes in the unlabeled pile, 0 to 1
+        return_rule: a return is high above the middle of the range of returns, or above the median
+        seed: seed of the draw
+        out: folder for both piles (default: NAME-split beside the input)
         overwrite: replace an earlier split
     """
     from safemil.data import load_annotated, read_manifest, save_split
@@ -233,21 +190,21 @@ def split(
 
 
 def convert(
-    source: tyro.conf.Positional[Path],
-    out: tyro.conf.Positional[Path],
+    source: LogsPath,
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
     reading: ReadingFlags = READING,
-    format: Names = None,
+    format: NameFlag = None,
     overwrite: bool = False,
 ) -> None:
-    """Write episodes in another format, chosen by the suffix (.parquet, .hdf5, .csv, none for a store).
+    """Write episodes in another format.
 
     safemil data convert logs.csv logs.parquet --action-low -2 --action-high 2
 
     Args:
         source: file or store of episodes
         out: file or store to write
-        format: parquet, hdf5, csv or store, instead of what the suffix says
-        overwrite: replace what is there
+        format: parquet, hdf5, csv or store (default: by the suffix of OUT; a store if it has none)
+        overwrite: replace the file or store
     """
     from safemil.data.formats import format_for, read, write
     from safemil.files import require_free

@@ -2,46 +2,46 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
+from safemil.cli.arguments import OutFolder
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-TASK = "SafetyPointCircle2-v0"  # round a circle as fast as possible, between walls that must not be crossed
+TASK = "SafetyPointCircle2-v0"  # run along a circle as fast as possible, without crossing the walls
 
 
 def demo(
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("demo"),
+    out: OutFolder = Path("demo"),
     seed: int = 0,
     overwrite: bool = False,
 ) -> int:
-    """Make data of a task, learn from it with and without incidents, and report what came out.
+    """Make data of a task, train bc and safemil on it, and write a report on both.
 
     safemil demo
 
     Args:
         out: folder for data, runs and the report
-        seed: of both trainings
-        overwrite: replace what is in the folder
+        seed: seed of both trainings
+        overwrite: replace the data, runs and report in the folder
     """
     from rich import print as show
 
     from safemil.files import require_free
 
     require_free(out, overwrite=overwrite)
-    *steps, report = commands(out, seed)
-    for step in steps:
-        if code := _run(step):
+    *first, report = commands(out, seed)
+    for command in first:
+        if code := _run(command):
             return code
     show("\n", comparison(out))
     return _run(report)
 
 
 def commands(out: Path, seed: int) -> list[list[str]]:
-    """What a user would type."""
+    """List the commands that the demo runs, as a user would type them."""
     data, piles, cloned, safe = (str(out / name) for name in ("data", "piles", "bc", "safemil"))
     return [
         ["data", "make", TASK, "--out", data, "--overwrite"],
@@ -65,7 +65,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def comparison(out: Path) -> "Table":
-    """The two policies beside the episodes they learned from."""
+    """Make a table of the two policies and the episodes that they learned from."""
     from rich.table import Table
 
     from safemil import stats
@@ -74,8 +74,8 @@ def comparison(out: Path) -> "Table":
 
     logs, truth = load_annotated(out / "piles" / "hindsight")
     returns, costs = truth.episode_sums(logs.lengths)
-    rows: list[tuple[str, Any, Any]] = [("the logs they learned from", returns[None], costs[None])]
-    for name, title in (("bc", "BC, told nothing"), ("safemil", "SafeMIL, told of 50 incidents")):
+    rows: list[tuple[str, Any, Any]] = [("unlabeled logs", returns[None], costs[None])]
+    for name, title in (("bc", "BC, from the logs"), ("safemil", "SafeMIL, also from 50 incidents")):
         found = evaluation(out / name)
         assert found is not None
         rows.append((title, found.returns, found.costs))

@@ -1,29 +1,30 @@
 """`safemil evaluate`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from safemil.cli.arguments import RunPath
+
 
 def evaluate(
-    run: tyro.conf.Positional[Path],
+    run: RunPath,
     *,
     task: Annotated[str, tyro.conf.arg(metavar="TASK")],
     episodes: int = 50,
     seed: int = 0,
     stochastic: bool = False,
 ) -> None:
-    """Let a trained policy act in a task: return, cost and length of each episode.
+    """Run a trained policy in a task: return, cost and length of each episode.
 
     safemil evaluate runs/first --task SafetyPointGoal1-v0 --episodes 50
 
     Args:
-        run: a run directory; evaluation.json is written into it
+        run: run folder; evaluation.json is written into it
         task: name of the task; `safemil tasks list` lists them
         episodes: episodes of each seed of the run
-        seed: which episodes: the same for every run and algorithm
-        stochastic: sample actions, instead of the likeliest
+        seed: seed of the episodes; the same seed gives every run the same episodes
+        stochastic: sample actions instead of taking the policy's mode
     """
     from rich.console import Console
     from rich.table import Table

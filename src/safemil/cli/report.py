@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from safemil.cli.data import READING, PathFlag, Reading, ReadingFlags
+from safemil.cli.arguments import READING, DataPath, OutFile, PathFlag, Reading, ReadingFlags, TaskFlag
 
 if TYPE_CHECKING:
     from safemil.data.interchange import Options
@@ -13,30 +13,28 @@ if TYPE_CHECKING:
 
 def report(
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN_OR_RESULTS")],
-    data: Annotated[
-        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
-    ] = None,
+    data: DataPath = None,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    out: OutFile,
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     compare: Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")] = None,
-    task: Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")] = None,
+    task: TaskFlag = None,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
 ) -> None:
-    """Write a page about a run, or about a benchmark's results: one HTML file to read, print or mail.
+    """Write a report on a run, or on a benchmark's results, as one HTML file.
 
     safemil report runs/first --out report.html
 
     Args:
-        path: a run directory, or a folder that `safemil bench` wrote
-        data: a folder made by `safemil data split`; needed only if the piles are no longer where they were
-        out: the .html file to write
-        nonpreferred: the episodes marked as bad, likewise
-        unlabeled: the episodes to rank, likewise; others than the run was trained on can be given too
-        compare: another run, such as one of bc, to show beside this one
-        task: the task that the data come from (default: as the evaluation or the data say)
+        path: run folder, or folder that `safemil bench` wrote
+        data: folder made by `safemil data split`; needed only if the piles have been moved since training
+        out: .html file to write
+        nonpreferred: episodes marked as bad, if they have been moved
+        unlabeled: episodes to rank, if they have been moved or others are to be ranked
+        compare: another run to compare with, such as one of bc
+        task: task that the data come from (default: as named by the evaluation or the data)
         overwrite: replace the file
     """
     from safemil.report.page import is_bench, write_bench, write_run
@@ -52,9 +50,9 @@ def report(
 def _piles(
     path: Path, data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, reading: Reading
 ) -> tuple[dict[str, Path], "Options"]:
-    """Where the piles are and how to read them: as given, else as training noted."""
+    """Find the piles and how to read them: as given, else as noted by training."""
     from safemil.errors import InputError
-    from safemil.report.inputs import noted_piles
+    from safemil.runs import RunDirectory
 
     if data is not None:
         if nonpreferred or unlabeled:
@@ -65,10 +63,4 @@ def _piles(
         return {name: where for name, where in given.items() if where is not None}, reading.options()
     if nonpreferred is not None:
         raise InputError("which episodes are to be ranked? give --unlabeled beside --nonpreferred.")
-    paths, noted = noted_piles(path)
-    try:
-        return paths, Reading(**noted).options()
-    except TypeError as error:
-        raise InputError(
-            f"{path} says how to read its piles in words unknown here ({error}); name them."
-        ) from None
+    return RunDirectory(path).read_sources()

@@ -1,9 +1,11 @@
 """`safemil tasks`: the six safety tasks."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+from safemil.cli.arguments import OutFile, TaskName
 
 if TYPE_CHECKING:
     from safemil.tasks.verify import Replay
@@ -26,13 +28,15 @@ def list_tasks() -> None:
     Console().print(table)
 
 
-def verify(files: tyro.conf.Positional[tuple[Path, ...]]) -> int:
-    """Replay recordings of the original tasks; fails where ours differ beyond tolerance.
+def verify(
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")],
+) -> int:
+    """Replay recordings of the original tasks and compare them with ours.
 
     safemil tasks verify recordings/SafetyPointGoal1-v0.npz
 
     Args:
-        files: Recordings (.npz) with the keys that docs/tasks.md lists.
+        files: recordings (.npz) with the keys that docs/tasks.md lists
     """
     from safemil.errors import InputError
     from safemil.tasks.verify import replay
@@ -98,19 +102,17 @@ def _print_failures(path: Path, one: "Replay") -> None:
         print(f"{path}: {len(lines) - FAILURES_SHOWN} more")
 
 
-def render(
-    task: tyro.conf.Positional[str], out: Path, *, steps: int = 200, seed: int = 0, size: int = 480
-) -> None:
-    """Draw a task, moved by smooth random actions, as a video or as a picture.
+def render(task: TaskName, out: OutFile, *, steps: int = 200, seed: int = 0, size: int = 480) -> None:
+    """Draw a task under smooth random actions, as a video or a picture.
 
     safemil tasks render SafetyPointGoal1-v0 --out goal.mp4
 
     Args:
-        task: Name of the task.
-        out: File to write: .mp4 for a video, .png for a picture of the last step.
-        steps: Steps to take.
-        seed: Of the reset and of the actions.
-        size: Width and height in pixels.
+        task: name of the task
+        out: file to write: .mp4 for a video, .png for a picture of the last step
+        steps: number of steps
+        seed: seed of the reset and of the actions
+        size: width and height in pixels
     """
     from safemil.tasks.film import film
 

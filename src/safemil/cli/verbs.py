@@ -1,39 +1,46 @@
 """`safemil train`, `safemil score` and `safemil algorithms`."""
 
-import shlex
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from safemil.cli.arguments import (
+    READING,
+    DataPath,
+    LogsPath,
+    OutFile,
+    OutFolder,
+    PathFlag,
+    ReadingFlags,
+    RunPath,
+    TaskFlag,
+)
 from safemil.cli.bench import bench, tables
-from safemil.cli.data import READING, ReadingFlags
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
 from safemil.cli.report import report
 
-if TYPE_CHECKING:  # JAX takes a second to import, which `--help` needn't wait for
+if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
+    from rich.table import Table
+
+    from safemil.algorithms import Algorithm
     from safemil.api import Run
     from safemil.data.interchange import Options
 
-Optional = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
 def train(
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")],
-    data: Annotated[
-        Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
-    ] = None,
+    data: DataPath = None,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
-    nonpreferred: Optional = None,
-    unlabeled: Optional = None,
+    out: OutFolder,
+    nonpreferred: PathFlag = None,
+    unlabeled: PathFlag = None,
     preset: str = "fast",
-    config: Optional = None,
+    config: PathFlag = None,
     set: Assignments = (),
     seed: int = 0,
     seeds: int = 1,
@@ -42,43 +49,43 @@ def train(
     overwrite: bool = False,
     log_every: int = 50,
     checkpoint_seconds: float = 30.0,
-    task: Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")] = None,
+    task: TaskFlag = None,
     evaluate_every: int = 1000,
     reading: ReadingFlags = READING,
-) -> int | None:
+) -> None:
     """Learn a cost and a policy from two piles of episodes.
 
-    safemil train safemil --nonpreferred incidents.parquet --unlabeled logs.parquet --out runs/first
+    safemil train safemil --nonpreferred bad.csv --unlabeled logs.csv --out runs/a
 
     Args:
-        algorithm: the method; `safemil algorithms` lists them and their settings
-        data: a folder made by `safemil data split`, instead of --nonpreferred and --unlabeled
-        out: the run directory to write
-        nonpreferred: the episodes marked as bad
-        unlabeled: the episodes nobody looked at
-        preset: fast, or paper for the paper's own hyperparameters
-        config: a TOML file of settings, laid over the preset
-        set: one setting, laid over both, as in --set beta=0.3; may be repeated
+        algorithm: name of the algorithm; `safemil algorithms` lists all
+        data: folder made by `safemil data split`, instead of --nonpreferred and --unlabeled
+        out: run folder to write
+        nonpreferred: episodes marked as bad
+        unlabeled: episodes that nobody has marked
+        preset: fast, or paper for the hyperparameters of the paper
+        config: TOML file of settings that replace those of the preset
+        set: one setting that replaces both, as in --set beta=0.3
         seed: number of the first seed
         seeds: how many seeds to train side by side
-        preferred_share: the share of good episodes you expect in the unlabeled pile, to check the bag size
-        resume: go on with the run in the folder
+        preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
+        resume: continue the run in the folder
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
-        task: a task to evaluate the policy on as it learns, for a learning curve in metrics.jsonl
+        task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
     """
     from safemil import api
-    from safemil.algorithms import find
+    from safemil.cli import Interrupted
     from safemil.runs import RunDirectory
-    from safemil.settings import parse_assignments, read_toml, resolve
+    from safemil.settings import parse_assignments, read_toml
 
-    method = find(algorithm)
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
-    resolve(method.PRESETS["fast"], settings)  # a wrong name or value is told before anything is read
-    paths = _pile_paths(data, nonpreferred, unlabeled, method.NEEDS)
-    piles = _load_piles(paths, method.NEEDS, reading.options())
+    found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
+    paths = _pile_paths(data, nonpreferred, unlabeled, found.NEEDS)
+    options = reading.options()
+    piles = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
@@ -100,31 +107,30 @@ def train(
             **settings,
         )
     except KeyboardInterrupt:
-        return _say_how_to_go_on(out)
-    RunDirectory(out).note_sources(paths, asdict(reading))
-    _print_summary(run, getattr(method, "advice", None), preferred_share)
+        raise Interrupted(f"the run so far is in {out}") from None
+    RunDirectory(out).note_sources(paths, options)
+    _print_summary(run, found, preferred_share)
     print(out)
-    return None
 
 
 def score(
-    run: tyro.conf.Positional[Path],
-    path: tyro.conf.Positional[Path],
+    run: RunPath,
+    path: LogsPath,
     *,
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    out: OutFile,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
 ) -> None:
-    """Say for each step of each episode how risky it is.
+    """Compute the risk of each step of each episode.
 
     safemil score runs/first logs.parquet --out risk.parquet
 
     Args:
-        run: a run directory
+        run: run folder
         path: file or store of episodes
         out: file to write, .parquet or .csv, with the columns episode, step and cost
-        top: how many of the riskiest episodes to show
+        top: number of the riskiest episodes to print
         overwrite: replace the file
     """
     from safemil.api import Run
@@ -143,41 +149,80 @@ def score(
     print(out)
 
 
-def algorithms(name: tyro.conf.Positional[str | None] = None) -> None:
-    """List the methods, or the settings of one.
+def algorithms(
+    name: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
+    ] = None,
+) -> None:
+    """List the algorithms, or the settings of one.
 
     safemil algorithms safemil
 
     Args:
-        name: the method whose settings to list
+        name: algorithm whose settings to list, with their values in each preset
     """
-    import dataclasses
-
-    from rich.table import Table
-
-    from safemil.algorithms import ALGORITHMS, find
-    from safemil.algorithms.cloning import Cloning
+    from safemil.algorithms import available, find
 
     if name is None:
-        table = Table("name", "what it does", "learns from", box=None)
-        for each, method in ALGORITHMS.items():
-            needs = ", ".join(sorted(method.NEEDS | {"unlabeled"}))
-            table.add_row(each, (method.__doc__ or "").split("\n", 1)[0], needs)
-    else:
-        presets = find(name).PRESETS
-        table = Table("setting", *presets, box=None)
-        shared = [field.name for field in dataclasses.fields(Cloning)]
-        names = [field.name for field in dataclasses.fields(presets["fast"]) if field.name not in shared]
-        for each in names + shared:  # what is the method's own comes first
-            values = (getattr(preset, each) for preset in presets.values())
-            table.add_row(each, *(str(value).lower() if value is None else str(value) for value in values))
-    _console().print(table)
+        _console().print(_algorithm_table(available()))
+        return
+    console = _console()
+    for title, table in _setting_tables(find(name)):
+        console.print(f"{title}:", style="bold", highlight=False)
+        console.print(table)
+        console.print()
+
+
+def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
+    from rich.table import Column, Table
+
+    table = Table(Column("name", no_wrap=True), "what it does", Column("learns from", min_width=12), box=None)
+    for name, each in found.items():
+        table.add_row(name, each.summary, ", ".join(sorted(each.NEEDS | {"unlabeled"})))
+    return table
+
+
+def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
+    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+
+    Settings of the networks are the hidden layers, and all that the algorithms share.
+    """
+    from dataclasses import fields
+
+    from rich.table import Column, Table
+
+    from safemil.algorithms.cloning import Cloning
+    from safemil.settings import meanings, spell
+
+    groups: dict[str, list[list[str]]] = {
+        "Settings with the same value in every preset": [],
+        "Settings that depend on the preset": [],
+        "Settings of the networks and their optimiser": [],
+    }
+    same, different, networks = groups.values()
+    shared = {field.name for field in fields(Cloning)}
+    for name, meaning in meanings(algorithm.Config).items():
+        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
+        if name in shared or name.startswith("hidden"):
+            group = networks
+        else:
+            group = same if len({*values}) == 1 else different
+        group.append([name, *values, meaning])
+    width = max(len(name) for name in meanings(algorithm.Config))
+    tables = []
+    for title, rows in groups.items():
+        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
+        for row in rows:
+            table.add_row(*row)
+        tables.append((title, table))
+    return [(title, table) for title, table in tables if table.row_count]
 
 
 def _pile_paths(
     data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, needs: frozenset[str]
 ) -> dict[str, Path]:
-    """Where the piles that a method needs are, by the name of the pile."""
+    """Find the path of each pile that the algorithm needs."""
     from safemil.data.splitting import HINDSIGHT_STORE
     from safemil.errors import InputError
 
@@ -209,14 +254,7 @@ def _load_piles(paths: dict[str, Path], needs: frozenset[str], options: "Options
     return piles
 
 
-def _say_how_to_go_on(out: Path) -> int:
-    command = [argument for argument in sys.argv[1:] if argument not in ("--resume", "--overwrite")]
-    print(f"\nstopped; everything so far is in {out}. Go on with:\n", file=sys.stderr)
-    print(f"  {shlex.join(['safemil', *command, '--resume'])}\n", file=sys.stderr)
-    return 130
-
-
-def _print_summary(run: "Run", advice: Any, preferred_share: float | None) -> None:
+def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | None) -> None:
     from rich.table import Table
 
     last: dict[str, Any] = {}
@@ -230,8 +268,8 @@ def _print_summary(run: "Run", advice: Any, preferred_share: float | None) -> No
     console = _console()
     console.print(f"{run.algorithm}: {updates:,} updates in {seconds:.0f} s; last values:")
     console.print(table)
-    for line in advice(run.config, preferred_share) if advice else []:
-        console.print(line, highlight=False)
+    for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
+        console.print(advice, highlight=False)
 
 
 def _console() -> Any:

@@ -1,5 +1,9 @@
 """One self-contained HTML page from a run or from a benchmark's results.
 
-`page.write_report` is the way in. What goes on the page is gathered by `inputs`, measured by `walks`,
-`places`, `segments` and `hindsight`, drawn by `svg`, and put together by `run_page` and `bench_page`.
+`page` writes it. What goes on the page is read by `inputs`, measured by `replay`, `observations`,
+`extreme_segments` and `cost_quality`, drawn by `svg`, and put together by `run_page` and `bench_page`.
 """
+
+from safemil.extras import require_extra
+
+require_extra("report", "a report")

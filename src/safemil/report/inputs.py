@@ -81,7 +81,6 @@ def gather(
         task = task.removeprefix(f"{NAMESPACE}/")
         for each in [run] if compared is None else [run, compared]:
             check_fits(task, each.observation_size, each.action_size)
-    scores = _learns_cost(run)
     return Material(
         name=path.resolve().name,
         run=run,
@@ -94,31 +93,14 @@ def gather(
         true_rewards=truth.rewards,
         task=task,
         seeds=episode_seeds(origin, unlabeled.trajectories),
-        risk=_risk(run, unlabeled.trajectories) if scores else None,
-        nonpreferred_risk=_risk(run, nonpreferred.trajectories) if scores and nonpreferred else None,
+        risk=_risk(run, unlabeled.trajectories) if run.learns_cost else None,
+        nonpreferred_risk=(
+            _risk(run, nonpreferred.trajectories) if run.learns_cost and nonpreferred else None
+        ),
         evaluated=evaluated,
         compared=compared,
         compared_evaluated=theirs,
     )
-
-
-def noted_piles(path: Path) -> tuple[dict[str, Path], dict[str, Any]]:
-    """Where training read its piles, and how, if they are there still."""
-    directory = RunDirectory(path)
-    directory.read_config()  # so that what is no run is called so
-    paths, reading = directory.read_sources()
-    for name, where in paths.items():
-        if not where.exists():
-            raise InputError(
-                f"the {name} episodes of {path} are no longer at {where}; say where they are: give the "
-                "folder of both piles, or --unlabeled (and --nonpreferred)."
-            )
-    if not paths:
-        raise InputError(
-            f"{path} does not say where its episodes are; give the folder of both piles, or --unlabeled "
-            "(and --nonpreferred)."
-        )
-    return paths, reading
 
 
 def evaluation(path: Path) -> Evaluated | None:
@@ -134,12 +116,6 @@ def evaluation(path: Path) -> Evaluated | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged ({error}); evaluate the run again.") from None
-
-
-def _learns_cost(run: Run) -> bool:
-    from safemil.algorithms import find
-
-    return hasattr(find(run.algorithm), "cost")
 
 
 def _risk(run: Run, held: Trajectories) -> Costs:

@@ -11,7 +11,10 @@
 
 from typing import Any
 
-import gymnasium
+from safemil.extras import require_extra
+
+with require_extra("tasks", "safemil.tasks"):
+    import gymnasium
 
 from safemil.tasks.catalog import NAMESPACE, TASKS
 from safemil.tasks.envs import TaskEnv, TaskVectorEnv

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from safemil.errors import InputError
+from safemil.extras import require_extra
 
 NEEDS = (
     "drawing without a display needs EGL or OSMesa: on Debian or Ubuntu `apt-get install libegl1 "
@@ -26,6 +27,7 @@ def _choose_drawing_library() -> None:
 
 
 def _import_mujoco() -> Any:
+    require_extra("tasks", "a MuJoCo task")
     try:
         import mujoco
         import mujoco.rollout

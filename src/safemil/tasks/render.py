@@ -1,7 +1,6 @@
 """Pictures of a world: from above for the point tasks, from beside or behind for the running robots."""
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.errors import InputError
+from safemil.extras import require_extra
 from safemil.files import atomic_file
 from safemil.tasks.engine import NEEDS, mujoco
 from safemil.tasks.point import Thing
@@ -133,10 +133,9 @@ class Painter:
 @contextlib.contextmanager
 def video(path: Path, fps: int) -> Iterator[Any]:
     """A writer with `append_data(picture)` for an .mp4, which is there whole or not at all."""
+    require_extra("video", "an .mp4")
     import imageio.v2 as imageio
 
-    if importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise InputError("an .mp4 needs the `video` extra: pip install 'safemil[video]'.")
     with (
         atomic_file(path) as temporary,
         imageio.get_writer(temporary, fps=fps, macro_block_size=1, quality=8) as writer,
@@ -145,6 +144,7 @@ def video(path: Path, fps: int) -> Iterator[Any]:
 
 
 def save_png(path: Path, picture: Picture) -> None:
+    require_extra("video", "a picture of a task")
     import imageio.v3 as imageio
 
     with atomic_file(path) as temporary:

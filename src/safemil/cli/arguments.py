@@ -1,0 +1,62 @@
+"""Types of arguments that several commands take."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+if TYPE_CHECKING:  # its import takes 0.4 s, which `--help` does not need
+    from safemil.data.interchange import Options
+
+RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+LogsPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LOGS")]
+ResultsPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS")]
+DataPath = Annotated[
+    Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
+]
+TaskName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
+TaskFlag = Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")]
+OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
+OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+NameFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Numbers = Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="NUMBER ...", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Flags for how a file is read; the column names are for tables (Parquet, CSV)."""
+
+    episode: str = "episode"
+    """column that names the episode"""
+    step: str = "step"
+    """column that numbers the step within the episode"""
+    observation: NameFlag = None
+    """column of lists, or columns of numbers, as in "x, y" or "obs_*" (default: observation, else obs_*)"""
+    action: NameFlag = None
+    """as --observation (default: action, else act_*)"""
+    reward: str = "reward"
+    """column of rewards, if a command needs them"""
+    cost: str = "cost"
+    """column of costs, if a command needs them"""
+    terminated: str = "terminated"
+    """column that says whether the task itself ended the episode"""
+    action_low: Numbers = None
+    """least action, one number or one per column (default: as recorded in the file, else -1)"""
+    action_high: Numbers = None
+    """greatest action, one number or one per column (default: as recorded in the file, else 1)"""
+
+    def options(self) -> "Options":
+        from safemil.data.interchange import Columns, Options
+        from safemil.errors import InputError
+
+        names = asdict(self)
+        low, high = names.pop("action_low"), names.pop("action_high")
+        if (low is None) != (high is None):
+            raise InputError("action bounds come in pairs; give both --action-low and --action-high.")
+        return Options(Columns(**names), None if low is None else (low, high))
+
+
+ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
+READING = Reading()
