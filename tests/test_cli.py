@@ -108,8 +108,8 @@ def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):
     for command in ("algorithms", "--help", "data info logs.parquet"):
         read, write = os.pipe()
         os.close(read)  # as `head` does, once it has read enough
-        command = [sys.executable, "-m", "safemil", *command.split()]
-        done = subprocess.run(command, cwd=folder, stdout=write, stderr=subprocess.PIPE, text=True)
+        words = [sys.executable, "-m", "safemil", *command.split()]
+        done = subprocess.run(words, cwd=folder, stdout=write, stderr=subprocess.PIPE, text=True)
         os.close(write)
         assert (done.returncode, done.stderr) == (141, "")
 

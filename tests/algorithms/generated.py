@@ -50,7 +50,9 @@ def share_of_risky_steps(name: str, state: Any) -> tuple[float, float]:
 def ranking(name: str, state: Any) -> float:
     """How often a risky unseen step is given the higher cost of a risky and a harmless one."""
     observations = speed().scaler(np.asarray(speed().unseen.observations))
-    costs = np.asarray(find(name).cost(state, observations, np.asarray(speed().unseen.actions)))  # type: ignore[attr-defined]
+    cost = find(name).cost
+    assert cost is not None
+    costs = np.asarray(cost(state, observations, np.asarray(speed().unseen.actions)))
     risky = np.asarray(speed().truth.costs) > 0
     ranks = np.argsort(np.argsort(costs))[risky]
     return float((ranks.mean() - (len(ranks) - 1) / 2) / (~risky).sum())
