@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
+from safemil.behaviour.making import record
 from safemil.behaviour.policy import SHIPPED, load_policy
-from safemil.behaviour.rollouts import roll_out
 
 EPISODES = 50  # that a card's means are over
 NOVICE = 0.2  # share of policies that are there for their low returns
@@ -67,8 +67,8 @@ def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
     """What the policy does: means over episodes of which every other one has noise."""
     path.with_suffix(".json").write_text(json.dumps(card))
     noise = np.arange(EPISODES) % 2.0
-    seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
-    values = {"return": seen.returns, "cost": seen.total_costs, "length": seen.lengths}
+    seen = record(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
+    values = {"return": seen.rewards.sum(axis=1), "cost": seen.costs.sum(axis=1), "length": seen.lengths}
     means = {name: round(float(each.mean()), 2) for name, each in values.items()}
     print(f"{path.stem:40}", *(f"{name} {mean:8.1f}" for name, mean in means.items()), flush=True)
     return {"episodes": EPISODES, **means}

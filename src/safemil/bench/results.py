@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from safemil import stats
 from safemil.bench.cell import result_file
@@ -17,8 +16,8 @@ from safemil.bench.grid import RANDOM, Cell, Grid, Study, read_grid
 from safemil.bench.runner import GRID
 from safemil.errors import InputError
 from safemil.stats import Interval
+from safemil.typing import Doubles
 
-Doubles = npt.NDArray[np.float64]
 MEASURES = ("Return", "Cost", "CVaR 20% cost")
 OURS = "safemil"
 RARELY = 0.01  # episodes lost that are not worth a row

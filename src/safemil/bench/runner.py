@@ -11,7 +11,7 @@ from safemil.bench.grid import RANDOM, Cell, Grid
 from safemil.bench.live_status import Board
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file
-from safemil.tasks.worlds import cores
+from safemil.worlds import cores
 
 ENGINES = {"local": "safemil.bench.local", "ray": "safemil.bench.on_ray"}
 GRID = "grid.toml"

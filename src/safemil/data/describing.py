@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemil.data.trajectories import Annotations, Floats, Ints, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories
+from safemil.typing import Floats, Ints
 
 SHORT = 0.1  # of the median length; an episode below it was probably cut
 FROZEN = 0.5  # of an episode's steps may repeat the observation before

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.data.interchange import Contents, Options, in_unit_box, listed, written_actions
-from safemil.data.trajectories import Bools, Floats, Ints, Trajectories
+from safemil.data.trajectories import Trajectories
 from safemil.errors import InputError
+from safemil.typing import Bools, Floats, Ints
 
 SUFFIXES: tuple[str, ...] = (".hdf5", ".h5")
 MAGIC = b"\x89HDF\r\n\x1a\n"

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from safemil.data.trajectories import (
     ROUNDING,
     Annotations,
-    Doubles,
     Trajectories,
     check_bounds,
     scaled_actions,
 )
 from safemil.errors import InputError
+from safemil.typing import Doubles
 
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # least and greatest action: one number each, or one per column
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from safemil.data.formats import PathLike, save
-from safemil.data.trajectories import Annotations, Bools, Doubles, Ints, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_folder
+from safemil.typing import Bools, Doubles, Ints
 
 ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.data.interchange import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
-from safemil.data.trajectories import Bools, Ints, Trajectories, starts_of
+from safemil.data.trajectories import Trajectories, starts_of
 from safemil.errors import InputError, unknown
+from safemil.typing import Bools, Ints
 
 NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
 DEFAULTS = {"observation": ("observation", "obs_*"), "action": ("action", "act_*")}

@@ -13,11 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.errors import InputError
-
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from safemil.typing import Bools, Doubles, Floats, Ints
 
 CONTENT = (  # what is learned from; names and numbers of episodes and steps are not
     "observations",

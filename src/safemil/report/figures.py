@@ -12,15 +12,15 @@ from safemil.report import svg
 from safemil.report.cost_quality import Bin
 from safemil.report.svg import Frame, Line
 from safemil.stats import Interval
+from safemil.typing import Doubles
 
-Doubles = npt.NDArray[np.float64]
 POINTS = 4000  # of a projection
 LETTERS = 22  # of a name beside a chart
 SENTENCES = {
     "loss/cost": "How badly the cost tells the two piles apart. SafeMIL's is a ranking loss: ln 2 ≈ 0.69 is "
     "guessing, 0 is every bag of incidents above every unlabeled one.",
-    "loss/policy": "How badly the policy foretells the actions it is to imitate, weighted by how safe they "
-    "are. Lower is better; the level itself means nothing.",
+    "loss/policy": "How badly the policy predicts the actions it imitates, weighted by how safe they are. "
+    "Lower is better; the level itself means nothing.",
     "weights/effective": "The share of the unlabeled steps that the policy really learns from. Near 0, a few "
     "steps decide everything: raise beta.",
     "evaluation/return": "Return of the policy in the task while it learned.",
@@ -122,8 +122,8 @@ def principal(values: npt.ArrayLike, rows: npt.ArrayLike) -> tuple[Doubles, Doub
 
 
 def calibrated(bins: Sequence[Bin]) -> Figure:
-    """What share of steps truly costs, by ĉ."""
-    frame = Frame((0.0, 1.0), (0.0, 1.0), "ĉ of a step", "share that truly costs")
+    """Share of steps with a true cost, by ĉ."""
+    frame = Frame((0.0, 1.0), (0.0, 1.0), "ĉ of a step", "share with a true cost")
     x, y = (np.array([getattr(each, name) for each in bins]) for name in ("predicted", "costly"))
     weight = np.sqrt(np.array([each.steps for each in bins]) / max(each.steps for each in bins))
     ideal = Markup('<path class="ideal" d="{}"/>').format(svg.path(frame.x([0, 1]), frame.y([0, 1])))

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-Doubles = npt.NDArray[np.float64]
+from safemil.typing import Doubles
+
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes

@@ -11,9 +11,15 @@
 
 from typing import Any
 
-import gymnasium
+from safemil.catalog import NAMESPACE
+from safemil.catalog import SAFETY_TASKS as TASKS
+from safemil.errors import InputError
 
-from safemil.tasks.catalog import NAMESPACE, TASKS
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    raise InputError("the safety tasks need the `tasks` extra: pip install 'safemil[tasks]'.") from error
+
 from safemil.tasks.envs import TaskEnv, TaskVectorEnv
 
 __all__ = ["TASKS", "TaskEnv", "TaskVectorEnv", "make_vec"]
