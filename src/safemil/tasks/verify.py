@@ -84,7 +84,9 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
         raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
     name = json.loads(str(recording["meta"]))["task"] if "meta" in recording else Path(path).stem
     catalog.task(name)
-    needed = next(keys for family, keys in NEEDED.items() if family in name)
+    needed = next((keys for family, keys in NEEDED.items() if family in name), None)
+    if needed is None:
+        raise InputError(f"{path} is a recording of {name}; only the six safety tasks can be verified.")
     missing = [key for key in (*needed.split(), *OUTCOME, *RESETS) if key not in recording]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}; docs/tasks.md lists what a recording holds.")
