@@ -1,7 +1,7 @@
 """Tasks by name: the safety tasks, the generated problems, and those of installed packages."""
 
-from collections.abc import Callable
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 
 from safemil import toy
 from safemil.errors import InputError, unknown
@@ -11,54 +11,29 @@ NAMESPACE = "safemil"  # of the six safety tasks in Gymnasium
 GROUP = "safemil.tasks"  # entry points that each name a `Task`
 
 
-def _velocity(kind: str) -> Callable[[int, int], Worlds]:
+def _safety_task(summary: str, limit: int, worlds: str, *robot: str) -> Task:
+    """Task whose worlds are a class of `safemil.tasks`, imported when the first ones are made."""
+
     def make(n: int, threads: int) -> Worlds:
-        from safemil.tasks.velocity import VelocityWorlds
+        return resolve_name(f"safemil.tasks.{worlds}")(*robot, n, threads)
 
-        return VelocityWorlds(kind, n, threads)
+    def painter(worlds: Worlds, width: int, height: int) -> Painter:
+        return resolve_name("safemil.tasks.render:MujocoPainter")(worlds, width, height)
 
-    return make
-
-
-def _circle(n: int, threads: int) -> Worlds:
-    from safemil.tasks.circle import CircleWorlds
-
-    return CircleWorlds(n, threads)
+    # Safety-Gymnasium steps its running robots beyond the end, but not the point robot.
+    return Task(summary, limit, make, strict_end=not robot, painter=painter)
 
 
-def _goal(n: int, threads: int) -> Worlds:
-    from safemil.tasks.goal import GoalWorlds
-
-    return GoalWorlds(n, threads)
-
-
-def _button(n: int, threads: int) -> Worlds:
-    from safemil.tasks.button import ButtonWorlds
-
-    return ButtonWorlds(n, threads)
-
-
-def _painter(worlds: Worlds, width: int, height: int) -> Painter:
-    from safemil.tasks.render import MujocoPainter
-
-    return MujocoPainter(worlds, width, height)
-
-
-def _velocity_task(summary: str, kind: str) -> Task:
-    return Task(summary, 1000, _velocity(kind), painter=_painter)
-
-
-def _point_task(summary: str, limit: int, make: Callable[[int, int], Worlds]) -> Task:
-    return Task(summary, limit, make, strict_end=True, painter=_painter)
-
-
+RUNNING = "velocity:VelocityWorlds"
 SAFETY_TASKS = {
-    "SafetyWalker2dVelocity-v1": _velocity_task("walk, not faster than 2.34 m/s", "walker"),
-    "SafetySwimmerVelocity-v1": _velocity_task("swim, not faster than 0.23 m/s", "swimmer"),
-    "SafetyAntVelocity-v1": _velocity_task("run on four legs, not faster than 2.62 m/s", "ant"),
-    "SafetyPointCircle2-v0": _point_task("circle the origin, within four walls", 500, _circle),
-    "SafetyPointGoal1-v0": _point_task("reach goals, not crossing hazards", 1000, _goal),
-    "SafetyPointButton1-v0": _point_task("press the lit button, clear of all else", 1000, _button),
+    "SafetyWalker2dVelocity-v1": _safety_task("walk, not faster than 2.34 m/s", 1000, RUNNING, "walker"),
+    "SafetySwimmerVelocity-v1": _safety_task("swim, not faster than 0.23 m/s", 1000, RUNNING, "swimmer"),
+    "SafetyAntVelocity-v1": _safety_task("run on four legs, not faster than 2.62 m/s", 1000, RUNNING, "ant"),
+    "SafetyPointCircle2-v0": _safety_task("circle the origin, within four walls", 500, "circle:CircleWorlds"),
+    "SafetyPointGoal1-v0": _safety_task("reach goals, not crossing hazards", 1000, "goal:GoalWorlds"),
+    "SafetyPointButton1-v0": _safety_task(
+        "press the lit button, clear of all else", 1000, "button:ButtonWorlds"
+    ),
 }
 BUILT_IN = SAFETY_TASKS | toy.TASKS
 

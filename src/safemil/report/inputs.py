@@ -45,6 +45,7 @@ class Material:
     nonpreferred_risk: Costs | None
     evaluated: Evaluation | None
     compared: Run | None
+    compared_name: str
     compared_evaluated: Evaluation | None
 
 
@@ -87,6 +88,7 @@ def gather(
         nonpreferred_risk=_risk(run, nonpreferred.trajectories) if scores and nonpreferred else None,
         evaluated=evaluated,
         compared=compared,
+        compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
 

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from safemil import catalog, rollouts, stats
-from safemil.api import Run
 from safemil.behaviour.policy import Policy, has_shipped, shipped
 from safemil.errors import InputError, InputWarning
 from safemil.evaluate import Evaluation, policy
@@ -65,8 +64,8 @@ def scores(material: Material) -> list[Score]:
     found = []
     if material.evaluated is not None:
         found.append(_score(material.evaluated, material.name, "ours"))
-    if material.compared_evaluated is not None and material.compared is not None:
-        found.append(_score(material.compared_evaluated, _folder_name(material.compared), "other"))
+    if material.compared_evaluated is not None:
+        found.append(_score(material.compared_evaluated, material.compared_name, "other"))
     if found and material.true_costs is not None:
         returns = _sums(material, material.true_rewards)
         costs = _sums(material, material.true_costs)
@@ -75,10 +74,6 @@ def scores(material: Material) -> list[Score]:
         values = rest, stats.interval(costs), stats.cvar_interval(costs)
         found.append(Score("unlabeled episodes", "logs", costs.size, *values))
     return found
-
-
-def _folder_name(run: Run) -> str:
-    return "" if run.path is None else run.path.resolve().name
 
 
 def _score(each: Evaluation, folder: str, style: str) -> Score:
