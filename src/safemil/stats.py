@@ -1,4 +1,4 @@
-"""What to say of episodes that several seeds of a method have run: small functions over `(seeds, episodes)`.
+"""Statistics of episodes that several seeds of an algorithm have run: functions over `(seeds, episodes)`.
 
 The paper's measures (SafeMIL, arXiv:2511.08136, Section 5): returns and costs normalised by a reference
 policy, the mean cost of the worst episodes, and 95% intervals from 1000 bootstrap samples. Interquartile
@@ -89,7 +89,7 @@ def iqm(scores: npt.ArrayLike) -> float:
 
 
 def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> float:
-    """How likely one of ours is above one of theirs, a tie being half; give costs with a minus.
+    """Probability that one of ours is above one of theirs, a tie being half; negate costs.
 
     >>> probability_of_improvement([3.0, 1.0], [1.0, 2.0])  # of four pairs two are won and one is tied
     0.625
@@ -114,7 +114,7 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float | None:
 
 
 def times_safer(cost: float, than: float) -> float:
-    """How many times lower our normalised cost is; 1 if neither is above 0, ∞ if only theirs is.
+    """Ratio of their normalised cost to ours; 1 if neither is above 0, ∞ if only theirs is.
 
     >>> times_safer(2.0, than=10.0), times_safer(-1.0, than=4.0), times_safer(-1.0, than=-3.0)
     (5.0, inf, 1.0)

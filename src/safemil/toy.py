@@ -42,7 +42,7 @@ NOISE = 0.05  # deviation of a walker's action
 
 
 class Rules(NamedTuple):
-    """What sets one problem apart from the others."""
+    """Differences between the problems."""
 
     summary: str
     risky: Callable[[Doubles, Doubles], Bools]  # from places after the step and actions, (n, 2) each

@@ -1,4 +1,4 @@
-"""What a task is: how worlds of it are made and stepped, and what a report may draw of them.
+"""Definition of a task: how its worlds are made and stepped, and what a report may draw of them.
 
 `safemil.catalog` lists the tasks by name; docs/extending.md says how to add one.
 """
@@ -68,7 +68,7 @@ Marker = Disc | Wall
 
 
 class Nearby(NamedTuple):
-    """How the observations of a task show the nearest thing of a kind."""
+    """Nearest thing of a kind, as the observations of a task show it."""
 
     kind: str
     radius: float  # m, between the centres of robot and thing
@@ -91,7 +91,7 @@ class Single(NamedTuple):
     reward: float
     cost: float
     terminated: bool
-    info: dict[str, Any]  # likewise
+    info: dict[str, Any]  # NaN or False where absent
 
 
 class Worlds(abc.ABC):

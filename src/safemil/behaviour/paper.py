@@ -1,10 +1,10 @@
-"""Table 1 of the paper (SafeMIL, arXiv:2511.08136, Appendix D): what DSRL's episodes cost and return."""
+"""Table 1 of the paper (SafeMIL, arXiv:2511.08136, Appendix D): costs and returns of DSRL's episodes."""
 
 from typing import NamedTuple
 
 
 class Means(NamedTuple):
-    """Of a task's demonstrations."""
+    """Mean cost and return of a task's demonstrations."""
 
     preferred_cost: float
     preferred_return: float

@@ -1,5 +1,6 @@
 """One self-contained HTML page from a run or from a benchmark's results.
 
-`page.write_report` is the way in. What goes on the page is gathered by `inputs`, measured by `walks`,
-`places`, `segments` and `hindsight`, drawn by `svg`, and put together by `run_page` and `bench_page`.
+`page` writes it. `inputs` reads what it is made from; `replay`, `cost_quality`, `extreme_segments`,
+`episode_table` and `policies` compute; `svg`, `figures`, `maps` and `clips` draw; `run_page` and
+`bench_page` put it together.
 """

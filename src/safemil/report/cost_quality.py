@@ -1,4 +1,4 @@
-"""How well a learned cost finds the true one, where the true one is known."""
+"""Quality of a learned cost, measured against the true one where that is known."""
 
 from typing import NamedTuple
 

@@ -106,7 +106,7 @@ def _episode(
         "risk": packed(_window_maxima(risk, stride)),
     }
     if costs is not None:
-        found["costly"] = stretches(costs > 0)
+        found["costly"] = runs_of(costs > 0)
     if known is not None:
         every = -(-len(known.path) // PLACES)
         whole = np.clip(np.rint(known.path[::every] * FINENESS / half), -32768, 32767).astype("<i2")
@@ -126,10 +126,10 @@ def packed(risk: npt.ArrayLike) -> str:
     return _text(np.rint(np.clip(np.asarray(risk, np.float64), 0, 1) * 255).astype(np.uint8).tobytes())
 
 
-def stretches(marked: npt.ArrayLike) -> list[list[int]]:
-    """First and end of each run of marked steps.
+def runs_of(marked: npt.ArrayLike) -> list[list[int]]:
+    """First step and end of each run of marked steps.
 
-    >>> stretches([False, True, True, False, True])
+    >>> runs_of([False, True, True, False, True])
     [[1, 3], [4, 5]]
     """
     edges = np.flatnonzero(np.diff(np.asarray(marked, np.int8), prepend=0, append=0))

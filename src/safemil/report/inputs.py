@@ -101,13 +101,13 @@ def noted_piles(path: Path) -> tuple[dict[str, Path], dict[str, Any]]:
     for name, where in paths.items():
         if not where.exists():
             raise InputError(
-                f"the {name} episodes of {path} are no longer at {where}; say where they are: give the "
-                "folder of both piles, or --unlabeled (and --nonpreferred)."
+                f"the {name} episodes of {path} are no longer at {where}; give the folder of both piles, or "
+                "the paths of the unlabeled (and non-preferred) episodes."
             )
     if not paths:
         raise InputError(
-            f"{path} does not say where its episodes are; give the folder of both piles, or --unlabeled "
-            "(and --nonpreferred)."
+            f"{path} does not say where its episodes are; give the folder of both piles, or the paths of the "
+            "unlabeled (and non-preferred) episodes."
         )
     return paths, reading
 

@@ -182,7 +182,7 @@ def _segment(each: extreme_segments.Segment, held: Trajectories) -> dict[str, An
 
 
 def _hindsight(material: Material) -> dict[str, Any] | None:
-    """How well ĉ finds the true costs, where these are known."""
+    """Quality of ĉ, where the true costs are known."""
     if material.true_costs is None or material.risk is None:
         return None
     risk, costly = np.concatenate(material.risk).astype(np.float64), material.true_costs > 0

@@ -1,4 +1,4 @@
-"""Where a reset puts things: places drawn at random that keep their distance.
+"""Places of things after a reset: drawn at random, at a distance from each other.
 
 The rule is the original's: draw a place for one thing after the other, at most a hundred times each, and
 begin anew when one finds none. A crowded layout needs some ten thousand draws, so they are made in blocks;

@@ -91,7 +91,7 @@ class Thing(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where the robots are and where they look, one entry each."""
+    """Places and headings of the robots, one entry each."""
 
     x: Doubles
     y: Doubles
@@ -181,7 +181,7 @@ def _limit_all(x: Doubles) -> Doubles:
 
 
 class Body(NamedTuple):
-    """What resists acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
+    """Resistance to acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
 
     mass: float
     inertia: float
@@ -261,7 +261,7 @@ BESIDE = np.array([[(k + shift) % BINS for k in range(BINS + 1)] for shift in (0
 
 
 class Lidar:
-    """How near objects of each kind are, by direction: 16 bins per kind, counter-clockwise from ahead.
+    """Nearness of objects of each kind by direction: 16 bins per kind, counter-clockwise from ahead.
 
     Each object shows in the bin of its direction, and weaker in the two beside it, the more the closer its
     direction is to them.
@@ -279,7 +279,7 @@ class Lidar:
         return self._look(pose, objects) if len(objects) > 1 else self._look_alone(pose, objects)
 
     def _look_alone(self, pose: Pose, objects: Doubles) -> Doubles:
-        """The same numbers for one robot, without the price of arrays for each of them."""
+        """Numbers of `_look` for a single robot, computed faster on floats."""
         x, y, cos, sin = (value.item() for value in pose)
         near, lefts, aheads = [], [], []
         for object_x, object_y in objects[0].tolist():
@@ -323,7 +323,7 @@ def lidar_columns(*lidars: str) -> list[str]:
 
 
 def nearby(lidars: Sequence[str], kind: str, reach: float, radius: float, inside: str) -> Nearby:
-    """How the lidars show the nearest thing of a kind."""
+    """Nearest thing of a kind, as the lidars show it."""
     return Nearby(kind, radius, inside, partial(nearest, lidar=lidars.index(kind), reach=reach))
 
 

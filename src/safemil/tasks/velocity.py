@@ -259,7 +259,7 @@ class VelocityWorlds(Worlds):
             self.position[row] = state["torso_xpos"][:2]
 
     def _read(self) -> None:
-        """Take over what the simulator says, of all worlds at once: one call is cheaper than one for each."""
+        """Read the state of all simulators in one call, which is cheaper than one call for each."""
         for views, array in self._states:
             np.concatenate(views, out=array)
 

@@ -47,7 +47,7 @@ Recording = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Replay:
-    """How far a recording and our replay of it differ; arrays hold one entry per row."""
+    """Differences between a recording and our replay of it; arrays hold one entry per row."""
 
     task: str
     observation_error: Doubles
@@ -171,7 +171,7 @@ def _same_goal(env: TaskEnv, recording: Recording, row: int) -> bool:
 
 
 def _observe_recorded_goal(env: TaskEnv, recording: Recording, row: int) -> Doubles:
-    """What the robot sees when the recorded goal is in force, whatever we drew."""
+    """Observation with the recorded goal in place of the drawn one."""
     env.worlds.restore_goal(
         0, {key: recording[f"next_{key}"][row] for key in GOAL if f"next_{key}" in recording}
     )
@@ -191,7 +191,7 @@ def _same_cost(info: Mapping[str, Any], recording: Recording, row: int) -> bool:
 
 
 def _replay_resets(env: TaskEnv, recording: Recording) -> tuple[int, list[str]]:
-    """How many resets were replayed, and what was wrong with which."""
+    """Number of resets that were replayed, and their errors."""
     errors, count = [], 0
     for prefix, observed in (("reset", "reset_obs_after_seed"), ("extra", "extra_obs")):
         for index, seed in enumerate(recording.get(f"{prefix}_seed", ())):

@@ -47,7 +47,7 @@
     return made;
   };
 
-  // A path whose stretches have the colours of their risk, the riskiest on top.
+  // A path whose parts have the colours of their risk, the riskiest on top.
   const trail = (points, risks) => {
     const pieces = Array.from({ length: data.levels }, () => "");
     points.forEach(([x, y], i) => {
