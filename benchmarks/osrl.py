@@ -37,6 +37,7 @@ from safemil.data.sampling import Dataset, Scaler, transitions_at
 from safemil.data.trajectories import recorded_actions
 from safemil.files import atomic_file
 from safemil.progress import bar
+from safemil.rollouts import Act
 
 TURN = 200  # updates
 STEPS: dict[str, Any] = {"decisions": "steps", "cost_limit": 1.0, "noise": 0.1}  # as tuned for steps
@@ -132,11 +133,14 @@ def compare(
         actor = other.actor()
     bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
     run = Run("coptidice", config, range(seed, seed + 1), state, scaler, bounds, [])
-    judged = evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds))
+    judged = [
+        (found.returns, found.costs)
+        for found in (evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds)))
+    ]
     milliseconds = [1e3 * float(np.median(times[name])) for name in ("ours", "theirs")]
     ours, theirs = (
-        Side(each, float(episodes.returns.mean()), float(episodes.costs.mean()))
-        for each, episodes in zip(milliseconds, judged, strict=True)
+        Side(each, float(returns.mean()), float(costs.mean()))
+        for each, (returns, costs) in zip(milliseconds, judged, strict=True)
     )
     return ours, theirs
 
@@ -202,12 +206,12 @@ def transitions(config: coptidice.Config, data: Dataset) -> dict[str, np.ndarray
     }
 
 
-def acting(actor: dict[str, np.ndarray], scaler: Scaler, bounds: tuple[Any, Any]) -> evaluate.Act:
+def acting(actor: dict[str, np.ndarray], scaler: Scaler, bounds: tuple[Any, Any]) -> Act:
     """OSRL's policy without noise: ReLU layers, and the tanh of its mean."""
     layers = len(actor) // 2
 
     def act(observations: np.ndarray, step: int) -> np.ndarray:
-        hidden = np.asarray(scaler(jnp.asarray(observations)))
+        hidden = np.asarray(scaler(jnp.asarray(observations, jnp.float32)))
         for number in range(layers):
             hidden = hidden @ actor[f"weight{number}"].T + actor[f"bias{number}"]
             hidden = np.tanh(hidden) if number == layers - 1 else np.maximum(hidden, 0)

@@ -25,7 +25,7 @@ from safemil.files import atomic_file
 from safemil.tasks import TASKS, make_vec
 from safemil.tasks.engine import mujoco
 from safemil.tasks.point import SUBSTEPS, model_xml
-from safemil.tasks.worlds import cores
+from safemil.worlds import cores
 
 ORIGINAL = """
 import sys, time, warnings

@@ -11,10 +11,11 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import mannwhitneyu
 
 import safemil
 from safemil import toy
+from safemil.data.piles import Piles
+from safemil.stats import auc
 
 SCHEMES = ("segment", "episode", "threshold", "transition", "cost-to-go")
 Problems = tuple[toy.Problem, ...]
@@ -60,9 +61,7 @@ def compare(problem: toy.Problem, seeds: int, episodes: int) -> list[dict[str, A
     return rows
 
 
-def judge(
-    problem: toy.Problem, name: str, run: safemil.Run, piles: toy.Piles, episodes: int
-) -> dict[str, Any]:
+def judge(problem: toy.Problem, name: str, run: safemil.Run, piles: Piles, episodes: int) -> dict[str, Any]:
     members = [run[index] for index in range(len(run))]
     risky, goals = zip(
         *(toy.evaluate(problem, member.act, episodes=episodes) for member in members), strict=True
@@ -81,16 +80,11 @@ def judge(
     return {key: float(value) if isinstance(value, np.floating) else value for key, value in row.items()}
 
 
-def cost_aucs(run: safemil.Run, piles: toy.Piles) -> tuple[float, float]:
+def cost_aucs(run: safemil.Run, piles: Piles) -> tuple[float | None, float | None]:
     """How well ĉ ranks risky steps above others, and its mean reckless episodes above careful ones."""
     costs = run.cost(piles.heldout)
     steps, means = np.concatenate(costs), np.array([episode.mean() for episode in costs])
-    risky, reckless = piles.heldout_truth.costs > 0, piles.heldout_reckless
-    return auc(steps[risky], steps[~risky]), auc(means[reckless], means[~reckless])
-
-
-def auc(positive: Any, negative: Any) -> float:
-    return float(mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative)))
+    return auc(steps, piles.heldout_truth.costs > 0), auc(means, piles.heldout_reckless)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safemil.report.inputs import evaluation
+from safemil.evaluate import Evaluation
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,7 +26,7 @@ def test_the_demo_ends_with_the_path_of_its_report(demo):
 
 
 def test_safemil_is_safer_than_bc_in_the_demo_and_does_the_task(demo):
-    safe, cloned = evaluation(demo[0] / "safemil"), evaluation(demo[0] / "bc")
+    safe, cloned = Evaluation.load(demo[0] / "safemil"), Evaluation.load(demo[0] / "bc")
     assert safe.costs.mean() <= cloned.costs.mean() / 3
     assert safe.returns.mean() >= 0.85 * cloned.returns.mean()
 

@@ -82,9 +82,7 @@ def incident_files(tmp_path_factory):
         "safemil",
         "data",
         "make",
-        "toy",
-        "--problem",
-        "speed",
+        "toy:speed",
         "--out",
         folder / "toy",
     ]

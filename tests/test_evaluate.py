@@ -12,6 +12,8 @@ from safemil import evaluate, toy
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError
+from safemil.evaluate import Evaluation
+from safemil.rollouts import environment_seeds
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
 TINY = {"updates": 40, "batch": 4, "hidden_policy": [8], "log_every": 10, "progress": False}
@@ -41,11 +43,11 @@ def one_episode(act, seed):
 
 
 def test_an_episode_counts_until_it_ends_as_in_a_single_environment(run, found):
-    seeds = evaluate.environment_seeds(0, 3)
+    seeds = environment_seeds(0, 3)
     for number in range(2):
         for episode, seed in enumerate(seeds):
             expected = one_episode(lambda observation, n=number: run[n].act(observation), seed)
-            got = [values[number, episode] for values in found]
+            got = [values[number, episode] for values in (found.returns, found.costs, found.lengths)]
             np.testing.assert_allclose(got, expected, rtol=1e-4)
     assert (found.lengths < 1000).all()
 
@@ -90,7 +92,7 @@ def test_the_random_policy_needs_no_run():
 
 def test_a_generated_problem_is_walked_as_the_toy_walks_it():
     def act(observations, step):
-        return np.clip(observations[..., 2:], -0.3, 0.3) * np.array([1.0, 3.0])[:, None, None]
+        return np.clip(observations[:, 2:], -0.3, 0.3) * np.repeat([1.0, 3.0], 10)[:, None]
 
     found = evaluate.roll_out("toy:speed", act, seeds=2, episodes=10)
     for number, gain in enumerate([1.0, 3.0]):
@@ -111,6 +113,19 @@ def test_the_verb_writes_every_episode_and_prints_a_table(run, found, tmp_path, 
     printed = capsys.readouterr().out
     assert "CVaR 20%" in printed
     assert printed.endswith("evaluation.json\n")
+
+
+def test_an_evaluation_is_read_as_it_was_written(found, tmp_path):
+    assert Evaluation.load(tmp_path) is None
+    found.save(tmp_path)
+    again = Evaluation.load(tmp_path)
+    for name in ("returns", "costs", "lengths"):
+        np.testing.assert_allclose(getattr(again, name), getattr(found, name), atol=1e-6)
+    for name in ("task", "algorithm", "seeds", "seed", "stochastic"):
+        assert getattr(again, name) == getattr(found, name)
+    (tmp_path / evaluate.FILE).write_text('{"task": "toy:speed"}')
+    with pytest.raises(InputError, match="is damaged"):
+        Evaluation.load(tmp_path)
 
 
 def test_a_learning_curve_leaves_the_training_as_it_is(tmp_path):

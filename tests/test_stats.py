@@ -109,3 +109,14 @@ def test_the_papers_headline_follows_from_its_factors():
     pairs = [(1.19, 6.91), (10.16, 60.43), (0.86, 25.68), (5.61, 10.33), (39.18, 4.83)]
     factors = [stats.times_safer(ours, than=best) for ours, best in pairs]
     np.testing.assert_allclose(factors, [5.54, 5.97, 29.88, 1.86, 0.12], rtol=0.06)
+
+
+def test_auc_is_the_share_of_pairs_ranked_rightly():
+    rng = np.random.default_rng(0)
+    risk, costly = rng.integers(0, 6, 60) / 6, rng.random(60) < 0.3
+    pairs = [(a > b) + 0.5 * (a == b) for a in risk[costly] for b in risk[~costly]]
+    np.testing.assert_allclose(stats.auc(risk, costly), np.mean(pairs))
+
+
+def test_there_is_no_auc_if_nothing_costs():
+    assert stats.auc([0.1, 0.2], [False, False]) is None

@@ -1,50 +1,84 @@
 """Let policies act: episodes of a task with their returns, costs and lengths.
 
 All seeds of a run go side by side, each through the same episodes: episode i begins from environment seed i
-of the list that `seed` stands for, whatever the algorithm. The generated problems of `safemil.toy` are
-evaluated in the same way, under the names `toy:speed` and `toy:disc`.
+of the list that `seed` stands for, whatever the algorithm.
 """
 
+import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from safemil import toy
-from safemil.errors import InputError, unknown
+from safemil import catalog, rollouts
+from safemil.arrays import Doubles, Ints
+from safemil.errors import InputError
 from safemil.progress import bar
-from safemil.tasks import catalog
-from safemil.tasks.worlds import check_actions, cores
+from safemil.rollouts import Act, Episodes, Watch, environment_seeds
 
 if TYPE_CHECKING:
     from safemil.api import Run
 
-Doubles = npt.NDArray[np.float64]
-# What every seed does next, from observations (seeds, N, S) and the number of the step to (seeds, N, A).
-Act = Callable[[npt.NDArray[np.float32], int], npt.ArrayLike]
-Watch = Callable[[int], None]  # is told how many steps have been taken
-
-TOYS = {"toy:speed": "speed", "toy:disc": "disc"}
-TOY_SIZES = 4, 2  # observation and action columns
 FILE = "evaluation.json"
 CURVE_EPISODES = 20  # of each seed, at each point of a learning curve
 
 
-class Episodes(NamedTuple):
-    """What episodes came to, (seeds, episodes) each."""
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Return, cost and length of each episode of a run's seeds, (seeds, episodes) each, and how they came."""
 
+    task: str
+    algorithm: str
+    seeds: tuple[int, ...]
+    seed: int  # chooses the episodes
+    stochastic: bool
     returns: Doubles
     costs: Doubles
-    lengths: npt.NDArray[np.int64]
+    lengths: Ints
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "returns": np.round(self.returns, 6).tolist(),
-            "costs": np.round(self.costs, 6).tolist(),
-            "lengths": self.lengths.tolist(),
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it into a run folder."""
+        import safemil
+        from safemil.runs import RunDirectory
+
+        content = {
+            "task": self.task,
+            "algorithm": self.algorithm,
+            "seeds": list(self.seeds),
+            "episodes": self.costs.shape[1],
+            "seed": self.seed,
+            "stochastic": self.stochastic,
+            "safemil": safemil.__version__,
+            "mujoco": _mujoco_version(),
         }
+        episodes = Episodes(self.returns, self.costs, self.lengths)
+        RunDirectory(path).write_json(FILE, content | episodes.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Evaluation | None":
+        """Read it from a run folder; None if the run was not evaluated."""
+        file = Path(path) / FILE
+        if not file.exists():
+            return None
+        try:
+            noted = json.loads(file.read_text())
+            returns, costs = (np.asarray(noted[name], np.float64) for name in ("returns", "costs"))
+            return Evaluation(
+                noted["task"],
+                noted["algorithm"],
+                tuple(noted["seeds"]),
+                int(noted["seed"]),
+                bool(noted["stochastic"]),
+                returns,
+                costs,
+                np.asarray(noted["lengths"], np.int64),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{file} is damaged ({error}); evaluate the run again.") from None
 
 
 def evaluate(
@@ -56,14 +90,15 @@ def evaluate(
     stochastic: bool = False,
     threads: int | None = None,
     progress: bool = False,
-) -> Episodes:
-    """Episodes of every seed of a run; with the policy's mode, or sampled if `stochastic`."""
+) -> Evaluation:
+    """Let every seed of a run act; with the policy's mode, or sampled if `stochastic`."""
     check_fits(task, run.observation_size, run.action_size)
-    with bar(f"evaluating {run.algorithm}", limit(task), show=progress) as shown:
+    with bar(f"evaluating {run.algorithm}", catalog.task(task).limit, show=progress) as shown:
         act = policy(run, seed if stochastic else None)
-        return roll_out(
+        found = roll_out(
             task, act, seeds=len(run), episodes=episodes, seed=seed, threads=threads, watch=shown.at
         )
+    return Evaluation(task, run.algorithm, tuple(run.seeds), seed, stochastic, *found)
 
 
 def roll_out(
@@ -76,54 +111,40 @@ def roll_out(
     threads: int | None = None,
     watch: Watch = lambda steps: None,
 ) -> Episodes:
-    """Episodes of `seeds` policies; one that ends early counts until then."""
+    """Let `seeds` policies act in the same episodes; `act` has the rows of the first policy first."""
     if episodes < 1:
         raise InputError(f"need at least one episode, asked for {episodes}.")
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}.")
-    if task in TOYS:
-        return _roll_out_toy(task, act, seeds, episodes, seed)
-    game = catalog.task(task)
-    worlds = game.make(seeds * episodes, min(threads or cores(), seeds * episodes))
-    for row, each in enumerate(environment_seeds(seed, episodes) * seeds):
-        worlds.seed(row, each)
-        worlds.reset(row)
-    running = np.arange(worlds.n)
-    totals = np.zeros((2, worlds.n))  # returns and costs
-    lengths = np.zeros(worlds.n, np.int64)
-    for step in range(game.limit):
-        observations = np.asarray(worlds.observe(), np.float32).reshape(seeds, episodes, -1)
-        actions = np.asarray(act(observations, step), worlds.action_dtype).reshape(worlds.n, -1)
-        outcome = worlds.step(check_actions(actions, (worlds.n, worlds.action_size)), running)
-        totals[:, running] += outcome.reward[running], outcome.cost[running]
-        lengths[running] += 1
-        running = running[~outcome.terminated[running]]
-        watch(step + 1)
-        if not len(running):
-            break
-    worlds.crew.close()
+    rows = environment_seeds(seed, episodes) * seeds
+    returns, costs, lengths = rollouts.roll_out(catalog.task(task), act, rows, threads=threads, watch=watch)
     shape = seeds, episodes
-    return Episodes(totals[0].reshape(shape), totals[1].reshape(shape), lengths.reshape(shape))
+    return Episodes(returns.reshape(shape), costs.reshape(shape), lengths.reshape(shape))
 
 
 def policy(run: "Run", seed: int | None = None) -> Act:
-    """What a run does: the mode, or with a `seed` samples."""
+    """Actions of all seeds of a run: the mode, or with a `seed` samples."""
     import jax
 
-    if seed is None:
-        return lambda observations, step: run.act_each(observations)
-    key = jax.random.key(seed)
-    return lambda observations, step: run.act_each(observations, key=jax.random.fold_in(key, step))
+    key = None if seed is None else jax.random.key(seed)
+
+    def act(observations: Doubles, step: int) -> Doubles:
+        n, columns = observations.shape
+        of_seeds = observations.astype(np.float32).reshape(len(run), -1, columns)
+        chosen = run.act_each(of_seeds, key=None if key is None else jax.random.fold_in(key, step))
+        return chosen.reshape(n, -1)
+
+    return act
 
 
 def random_policy(action_size: int, seed: int = 0) -> Act:
-    """Every action equally likely: what a return of 0 is measured by."""
+    """Draw every action uniformly: the policy whose normalised return is 0."""
     rng = np.random.default_rng(seed)
-    return lambda observations, step: rng.uniform(-1, 1, (*observations.shape[:2], action_size))
+    return lambda observations, step: rng.uniform(-1, 1, (len(observations), action_size))
 
 
 def curve(task: str, *, episodes: int = CURVE_EPISODES, seed: int = 0) -> Callable[["Run"], dict[str, Any]]:
-    """For `train(evaluate=...)`: mean return and cost of each seed, as metrics of a learning curve."""
+    """Mean return and cost of each seed as metrics of a learning curve, for `train(evaluate=...)`."""
 
     def measure(run: "Run") -> dict[str, Any]:
         found = evaluate(run, task, episodes=episodes, seed=seed)
@@ -135,26 +156,8 @@ def curve(task: str, *, episodes: int = CURVE_EPISODES, seed: int = 0) -> Callab
     return measure
 
 
-def environment_seeds(seed: int, episodes: int) -> list[int]:
-    """Of each episode; more episodes begin with the same ones.
-
-    >>> environment_seeds(0, 3)[:2] == environment_seeds(0, 2)
-    True
-    """
-    return [int(each) for each in np.random.SeedSequence(seed).generate_state(episodes)]
-
-
-def limit(task: str) -> int:
-    """Steps of an episode at most."""
-    return toy.STEPS if task in TOYS else catalog.task(task).limit
-
-
 def sizes(task: str) -> tuple[int, int]:
-    """Observation and action columns of a task."""
-    if task in TOYS:
-        return TOY_SIZES
-    if task.removeprefix(f"{catalog.NAMESPACE}/") not in catalog.TASKS:
-        raise unknown("task", task, [*catalog.TASKS, *TOYS])
+    """Number of observation and of action columns of a task."""
     worlds = catalog.task(task).make(1, 1)
     return worlds.observation_size, worlds.action_size
 
@@ -169,40 +172,8 @@ def check_fits(task: str, observation_size: int, action_size: int) -> None:
         )
 
 
-def save(path: str | os.PathLike[str], run: "Run", task: str, found: Episodes, **options: object) -> None:
-    """Write what was found, and how, into the run directory."""
-    from importlib.metadata import version
-
-    import safemil
-    from safemil.runs import RunDirectory
-
-    RunDirectory(path).write_json(
-        FILE,
-        {
-            "task": task,
-            "algorithm": run.algorithm,
-            "seeds": list(run.seeds),
-            **options,
-            "safemil": safemil.__version__,
-            "mujoco": version("mujoco"),
-            **found.to_json(),
-        },
-    )
-
-
-def _roll_out_toy(task: str, act: Act, seeds: int, episodes: int, seed: int) -> Episodes:
-    """Seed by seed, since the problems draw new goals as they go: so all seeds see the same starts."""
-    rows = []
-    for number in range(seeds):
-        taken = iter(range(toy.STEPS))
-
-        def walk(world: toy.World, rng: np.random.Generator, n: int = number, steps: Any = taken) -> Doubles:
-            everyone = np.repeat(world.observations()[None], seeds, axis=0)
-            return np.asarray(np.asarray(act(everyone, next(steps)), np.float64)[n])
-
-        rows.append(toy.rollout(TOYS[task], walk, episodes, np.random.default_rng(seed)))  # type: ignore[arg-type]
-    returns, costs = (
-        np.stack([values.sum(axis=1, dtype=np.float64) for values in column])
-        for column in zip(*((row.goals, row.risky) for row in rows), strict=True)
-    )
-    return Episodes(returns, costs, np.full((seeds, episodes), toy.STEPS))
+def _mujoco_version() -> str | None:
+    try:
+        return version("mujoco")
+    except PackageNotFoundError:
+        return None  # the generated problems do without

@@ -99,6 +99,21 @@ def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> fl
     return float(np.mean((a > b) + 0.5 * (a == b)))
 
 
+def auc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float | None:
+    """Probability that a positive entry has a higher score than another, a tie being half; None if all agree.
+
+    >>> auc([0.1, 0.4, 0.4, 0.9], [False, False, True, True])
+    0.875
+    """
+    from scipy.stats import mannwhitneyu  # takes a second to import
+
+    values, marked = np.asarray(scores), np.asarray(positive, bool)
+    if marked.all() or not marked.any():
+        return None
+    pairs = int(marked.sum()) * int((~marked).sum())
+    return float(mannwhitneyu(values[marked], values[~marked]).statistic / pairs)
+
+
 def times_safer(cost: float, than: float) -> float:
     """Ratio of their normalised cost to ours; 1 if neither is above 0, ∞ if only theirs is, 0 if only ours.
 

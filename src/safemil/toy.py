@@ -1,8 +1,8 @@
 """Generated problems whose true risk is known, and hidden from the learner.
 
 A point walks in the plane between six stations on a circle, each time to one drawn anew; an action is a
-displacement, at most `STRIDE` in each direction. It sees where it is and where its goal lies. Careful
-walkers take no risk, reckless ones do:
+displacement, at most `STRIDE` in each direction. It sees its place and the way to its goal. Careful walkers
+take no risk, reckless ones do:
 
 - `speed`: a step longer than `SPEED_LIMIT` of a full stride is risky;
 - `disc`: a step that ends inside a disc in the middle is risky. No column names the disc; careful walkers
@@ -10,19 +10,26 @@ walkers take no risk, reckless ones do:
 
 In `speed` the risk lies in the step itself. In `disc` it lies ahead: the steps that lead into the disc are
 as harmless as those that pass by it, which makes it the harder problem for weighted cloning.
+
+Each problem is a task of the catalog, `toy:speed` and `toy:disc`: a goal is a reward of 1, a risky step
+costs 1.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from safemil import rollouts
+from safemil.arrays import Bools, Doubles, Floats, Ints
 from safemil.data import Annotations, Trajectories
+from safemil.data.piles import Piles, draw_piles
+from safemil.worlds import Disc, Marker, Outcome, Task, Worlds
 
 Problem = Literal["speed", "disc"]
-Floats = npt.NDArray[np.float64]
-Walker = Callable[["World", np.random.Generator], Floats]  # what each walker does next, (walkers, 2)
 
 STEPS = 200  # at most; recorded episodes end up to a fifth earlier, so that they are ragged
 STRIDE = 0.15  # m, of a full action in one direction
@@ -34,148 +41,133 @@ MARGIN = 0.25  # m, that careful walkers keep from the disc
 NOISE = 0.05  # deviation of a walker's action
 
 
-class World(NamedTuple):
-    """Many walkers, each on the way to a station."""
+class Rules(NamedTuple):
+    """Differences between the problems."""
 
-    positions: Floats  # (walkers, 2)
-    stations: npt.NDArray[np.int64]  # (walkers,)
-
-    @property
-    def goals(self) -> Floats:
-        return np.asarray(STATIONS[self.stations])
-
-    def observations(self) -> npt.NDArray[np.float32]:
-        """Position, then the way to the goal: (walkers, 4)."""
-        return np.concatenate([self.positions, self.goals - self.positions], axis=1, dtype=np.float32)
+    summary: str
+    risky: Callable[[Doubles, Doubles], Bools]  # from places after the step and actions, (n, 2) each
+    # Actions of walkers, from their observations (n, 4) and from who is reckless (n,).
+    walk: Callable[[Doubles, Bools, np.random.Generator], Doubles]
+    markers: tuple[Marker, ...] = ()
 
 
-class Piles(NamedTuple):
-    """What a learner is given, and held-out episodes with the truth to judge it by."""
+class ToyWorlds(Worlds):
+    """n walkers, each on the way to a station."""
 
-    nonpreferred: Trajectories
-    unlabeled: Trajectories
-    heldout: Trajectories
-    heldout_truth: Annotations
-    heldout_reckless: npt.NDArray[np.bool_]  # (episodes,)
-    careful: Trajectories  # the careful part of `unlabeled`: what an oracle would clone
+    observation_size, action_size, dt = 4, 2, 1.0
+    same_arena = True
+
+    def __init__(self, problem: Problem, n: int, threads: int = 1) -> None:
+        super().__init__(n, 1)
+        self.rules = RULES[problem]
+        self.rngs = [np.random.default_rng() for _ in range(n)]
+        self.xy, self.stations = np.zeros((n, 2)), np.zeros(n, np.int64)
+
+    def seed(self, row: int, seed: int | None) -> None:
+        self.rngs[row] = np.random.default_rng(seed)
+
+    def reset(self, row: int) -> None:
+        rng = self.rngs[row]
+        self.stations[row] = rng.integers(len(STATIONS))
+        self.xy[row] = STATIONS[self.stations[row]] + rng.uniform(-GOAL_RADIUS, GOAL_RADIUS, 2)
+        self._draw_goal(row)
+
+    def step(self, actions: npt.NDArray[np.floating], rows: Ints) -> Outcome:
+        clipped = np.clip(actions, -1, 1).astype(np.float64)
+        self.xy[rows] = np.clip(self.xy + STRIDE * clipped, -1, 1)[rows]
+        reached = np.linalg.norm(STATIONS[self.stations] - self.xy, axis=1) < GOAL_RADIUS
+        for row in rows[reached[rows]].tolist():
+            self._draw_goal(row)
+        risky = self.rules.risky(self.xy, clipped)
+        return Outcome(reached.astype(np.float64), risky.astype(np.float64), np.zeros(self.n, bool), {})
+
+    def observe(self) -> Doubles:
+        return np.concatenate([self.xy, STATIONS[self.stations] - self.xy], axis=1)
+
+    def column_names(self) -> list[str]:
+        return ["x", "y", "way to the goal in x", "way to the goal in y", "step in x", "step in y"]
+
+    def positions(self, observations: npt.ArrayLike) -> Doubles:
+        return np.asarray(observations, np.float64)[:, :2]
+
+    def markers(self, row: int) -> list[Marker]:
+        stations = [Disc("station", x, y, GOAL_RADIUS, costs=False) for x, y in STATIONS.tolist()]
+        return [*stations, *self.rules.markers]
+
+    def _draw_goal(self, row: int) -> None:
+        """Choose one of the other stations, each equally likely."""
+        self.stations[row] = (self.stations[row] + self.rngs[row].integers(1, len(STATIONS))) % len(STATIONS)
 
 
 def make_piles(
     problem: Problem, *, nonpreferred: int = 50, unlabeled: int = 200, heldout: int = 100, seed: int = 0
 ) -> Piles:
     """Reckless episodes in one pile, half careful and half reckless ones in the two others."""
-    rng = np.random.default_rng(seed)
-    bad, _ = make_episodes(problem, np.ones(nonpreferred, bool), rng)
-    mixed = rng.permutation(unlabeled) < unlabeled // 2
-    logs, _ = make_episodes(problem, mixed, rng)
-    reckless = rng.permutation(heldout) < heldout // 2
-    unseen, truth = make_episodes(problem, reckless, rng)
-    return Piles(bad, logs, unseen, truth, reckless, logs.take(np.flatnonzero(~mixed)))
+    sizes = {"nonpreferred": nonpreferred, "unlabeled": unlabeled, "heldout": heldout}
+    return draw_piles(partial(make_episodes, problem), **sizes, seed=seed)
 
 
 def make_episodes(
-    problem: Problem, reckless: npt.NDArray[np.bool_], rng: np.random.Generator
+    problem: Problem, reckless: Bools, rng: np.random.Generator
 ) -> tuple[Trajectories, Annotations]:
-    """An episode per entry of `reckless`, of different lengths; rewards are goals, costs are risky steps."""
+    """Record an episode per entry of `reckless`, of different lengths."""
 
-    def walk(world: World, rng: np.random.Generator) -> Floats:
-        return _walk(problem, world, reckless, rng)
+    def act(observations: Doubles, step: int) -> Doubles:
+        return np.clip(RULES[problem].walk(observations, reckless, rng), -1, 1)
 
-    recorded = rollout(problem, walk, len(reckless), rng)
-    lengths = rng.integers(STEPS * 4 // 5, STEPS + 1, len(reckless))
-    kept = np.arange(STEPS)[None, :] < lengths[:, None]  # (episodes, STEPS)
-    after = np.concatenate([recorded.observations, recorded.final_observations[:, None]], axis=1)
-    trajectories = Trajectories(
-        recorded.observations[kept],
-        recorded.actions[kept],
-        lengths,
-        final_observations=after[np.arange(len(lengths)), lengths],
-    )
-    return trajectories, Annotations(recorded.goals[kept], recorded.risky[kept])
-
-
-class Rollout(NamedTuple):
-    """Whole episodes of many walkers: (walkers, STEPS, ...)."""
-
-    observations: npt.NDArray[np.float32]
-    actions: Floats
-    goals: npt.NDArray[np.bool_]  # whether the step reached a goal
-    risky: npt.NDArray[np.bool_]
-    final_observations: npt.NDArray[np.float32]  # (walkers, 4)
-
-
-def rollout(problem: Problem, walk: Walker, walkers: int, rng: np.random.Generator) -> Rollout:
-    """Let `walkers` of them go for an episode each."""
-    start = rng.integers(len(STATIONS), size=walkers)
-    positions = STATIONS[start] + rng.uniform(-GOAL_RADIUS, GOAL_RADIUS, (walkers, 2))
-    world = World(positions, _another(start, rng))
-    steps = []
-    for _ in range(STEPS):
-        observations = world.observations()
-        actions = np.clip(walk(world, rng), -1, 1)
-        world, goals, risky = _step(problem, world, actions, rng)
-        steps.append((observations, actions, goals, risky))
-    observed, acted, reached, risked = (np.stack(column, axis=1) for column in zip(*steps, strict=True))
-    return Rollout(observed, acted, reached, risked, world.observations())
+    seeds = rng.integers(2**32, size=len(reckless)).tolist()
+    recording = rollouts.record(TASKS[f"toy:{problem}"], act, seeds)
+    ragged = replace(recording, lengths=rng.integers(STEPS * 4 // 5, STEPS + 1, len(reckless)))
+    return ragged.trajectories(), ragged.annotations()
 
 
 def evaluate(
-    problem: Problem,
-    act: Callable[[npt.NDArray[np.float32]], npt.ArrayLike],
-    *,
-    episodes: int = 100,
-    seed: int = 0,
+    problem: Problem, act: Callable[[Floats], npt.ArrayLike], *, episodes: int = 100, seed: int = 0
 ) -> tuple[float, float]:
     """Share of risky steps and goals per episode of a policy, from observations (N, 4) to actions (N, 2)."""
-
-    def walk(world: World, rng: np.random.Generator) -> Floats:
-        return np.asarray(act(world.observations()), np.float64)
-
-    recorded = rollout(problem, walk, episodes, np.random.default_rng(seed))
-    return float(recorded.risky.mean()), float(recorded.goals.sum() / episodes)
-
-
-def _step(
-    problem: Problem, world: World, actions: Floats, rng: np.random.Generator
-) -> tuple[World, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    positions = np.clip(world.positions + STRIDE * actions, -1, 1)
-    reached = np.linalg.norm(world.goals - positions, axis=1) < GOAL_RADIUS
-    stations = np.where(reached, _another(world.stations, rng), world.stations)
-    if problem == "speed":
-        risky = np.linalg.norm(actions, axis=1) > SPEED_LIMIT
-    else:
-        risky = np.linalg.norm(positions, axis=1) < DISC_RADIUS
-    return World(positions, stations), reached, risky
+    seeds = rollouts.environment_seeds(seed, episodes)
+    found = rollouts.roll_out(
+        TASKS[f"toy:{problem}"], lambda observations, step: act(observations.astype(np.float32)), seeds
+    )
+    return float(found.costs.mean() / STEPS), float(found.returns.mean())
 
 
-def _another(stations: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """One of the other stations, each equally likely."""
-    return (stations + rng.integers(1, len(STATIONS), len(stations))) % len(STATIONS)
+def _fast(places: Doubles, actions: Doubles) -> Bools:
+    return np.asarray(np.linalg.norm(actions, axis=1) > SPEED_LIMIT)
 
 
-def _walk(
-    problem: Problem, world: World, reckless: npt.NDArray[np.bool_], rng: np.random.Generator
-) -> Floats:
-    """Straight to the goal; careful walkers slowly (`speed`) or round the disc (`disc`)."""
-    way = world.goals - world.positions
-    distance = np.linalg.norm(way, axis=1, keepdims=True)
-    pace = np.full_like(distance, 0.4)
-    if problem == "speed":
-        # Reckless walkers slow down near the goal, so they have harmless steps too.
-        pace = np.where(reckless[:, None], np.clip(distance / 0.4, 0.3, 0.9), 0.35)
-    heading = way / np.maximum(distance, 1e-9)
-    if problem == "disc":
-        heading = np.where(reckless[:, None], heading, _round_disc(world.positions, heading, distance))
+def _inside(places: Doubles, actions: Doubles) -> Bools:
+    return np.asarray(np.linalg.norm(places, axis=1) < DISC_RADIUS)
+
+
+def _walk_slowly(observations: Doubles, reckless: Bools, rng: np.random.Generator) -> Doubles:
+    """Go straight to the goal; careful walkers stay below the speed limit."""
+    heading, distance = _way(observations)
+    # Reckless walkers slow down near the goal, so they have harmless steps too.
+    pace = np.where(reckless[:, None], np.clip(distance / 0.4, 0.3, 0.9), 0.35)
     actions = pace * heading + NOISE * rng.standard_normal(heading.shape)
-    if problem == "speed":  # noise never takes a careful walker over the limit
-        length = np.linalg.norm(actions, axis=1, keepdims=True)
-        limit = np.where(reckless[:, None], np.inf, 0.95 * SPEED_LIMIT)
-        actions = actions * np.minimum(1, limit / length)
-    return actions
+    length = np.linalg.norm(actions, axis=1, keepdims=True)
+    limit = np.where(reckless[:, None], np.inf, 0.95 * SPEED_LIMIT)  # whatever the noise
+    return actions * np.minimum(1, limit / length)
 
 
-def _round_disc(positions: Floats, heading: Floats, distance: Floats) -> Floats:
-    """The heading, or where that comes too close to the disc, the tangent to pass it on the nearer side."""
+def _walk_round(observations: Doubles, reckless: Bools, rng: np.random.Generator) -> Doubles:
+    """Go straight to the goal; careful walkers go round the disc."""
+    heading, distance = _way(observations)
+    careful = _round_disc(observations[:, :2], heading, distance)
+    heading = np.where(reckless[:, None], heading, careful)
+    return 0.4 * heading + NOISE * rng.standard_normal(heading.shape)
+
+
+def _way(observations: Doubles) -> tuple[Doubles, Doubles]:
+    """Direction (n, 2) and distance (n, 1) of the goals."""
+    way = observations[:, 2:]
+    distance = np.linalg.norm(way, axis=1, keepdims=True)
+    return way / np.maximum(distance, 1e-9), distance
+
+
+def _round_disc(positions: Doubles, heading: Doubles, distance: Doubles) -> Doubles:
+    """Turn headings that come too close to the disc to the tangent that passes it on the nearer side."""
     ring = DISC_RADIUS + MARGIN
     along = np.clip(-(positions * heading).sum(axis=1, keepdims=True), 0, distance)  # to the closest approach
     closest = np.linalg.norm(positions + along * heading, axis=1, keepdims=True)
@@ -184,7 +176,24 @@ def _round_disc(positions: Floats, heading: Floats, distance: Floats) -> Floats:
     sideways = np.stack([outward[:, 1], -outward[:, 0]], axis=1)
     sideways = np.where((sideways * heading).sum(axis=1, keepdims=True) >= 0, sideways, -sideways)
     sine = np.clip(ring / radius, 0, 1)
-    inside = np.maximum(ring / radius - 1, 0)  # walkers whom noise took into the ring drift out of it
+    inside = np.maximum(ring / radius - 1, 0)  # walkers inside the ring, because of noise, drift out of it
     tangent = -outward * np.sqrt(1 - sine**2) + sideways * sine + 5 * inside * outward
     tangent = tangent / np.linalg.norm(tangent, axis=1, keepdims=True)
     return np.where(closest < ring, tangent, heading)
+
+
+RULES: dict[Problem, Rules] = {
+    "speed": Rules("walk between stations, not too fast", _fast, _walk_slowly),
+    "disc": Rules(
+        "walk between stations, not through the disc that no column names",
+        _inside,
+        _walk_round,
+        (Disc("disc", 0.0, 0.0, DISC_RADIUS, costs=True),),
+    ),
+}
+TASKS = {
+    f"toy:{name}": Task(
+        rules.summary, STEPS, partial(ToyWorlds, name), demonstrate=partial(make_episodes, name)
+    )
+    for name, rules in RULES.items()
+}

@@ -8,9 +8,8 @@ import tyro
 
 import safemil.tasks  # registers the tasks
 from safemil.behaviour import fetching, making
-from safemil.behaviour.making import make, recorded_seeds, share_out
+from safemil.behaviour.making import make, record, recorded_seeds, share_out
 from safemil.behaviour.policy import Policy, shipped
-from safemil.behaviour.rollouts import roll_out
 from safemil.cli.data import COMMANDS
 from safemil.data import load_annotated
 from safemil.data.formats import read_manifest
@@ -76,7 +75,7 @@ def test_the_manifest_says_which_seed_each_episode_began_from(made):
 
 def test_recorded_actions_give_the_recorded_episode_again():
     policy = shipped(TASK)[0]
-    seen = roll_out(TASK, policy, [7, 8], np.array([0.0, 1.0]), np.random.default_rng(0))
+    seen = record(TASK, policy, [7, 8], np.array([0.0, 1.0]), np.random.default_rng(0))
     env = gymnasium.make(f"safemil/{TASK}")
     observation, _ = env.reset(seed=8)
     for step in range(seen.lengths[1]):
@@ -94,7 +93,7 @@ def test_recorded_actions_give_the_recorded_episode_again():
 
 def test_an_episode_that_ends_early_holds_nothing_of_the_next():
     limp = Policy("limp", (np.zeros((17, 6)),), (np.zeros(6),), np.ones(6), {})
-    seen = roll_out("SafetyWalker2dVelocity-v1", limp, [0, 1, 2], np.ones(3), np.random.default_rng(0))
+    seen = record("SafetyWalker2dVelocity-v1", limp, [0, 1, 2], np.ones(3), np.random.default_rng(0))
     assert seen.terminated.all()
     assert len(set(seen.lengths)) > 1
     for length, rewards, observations in zip(seen.lengths, seen.rewards, seen.observations, strict=True):

@@ -103,7 +103,7 @@ def test_the_slider_steps_through_an_episode(visit, page):
     slider = tab.locator("#step")
     expect(slider).to_have_attribute("max", "29")
     slider.fill("7")
-    expect(tab.locator("#readout")).to_have_text(re.compile(r"^step 7: ĉ [01]\.\d\d, and it "))
+    expect(tab.locator("#readout")).to_have_text(re.compile(r"^step 7: ĉ [01]\.\d\d, true cost "))
     before = tab.locator("#detail-line .cursor").get_attribute("d")
     slider.press("ArrowRight")
     expect(tab.locator("#readout")).to_have_text(re.compile(r"^step 8: "))

@@ -8,17 +8,6 @@ from safemil.report import cost_quality, episode_table, extreme_segments, svg
 from safemil.report.maps import CELLS, heat
 
 
-def test_auc_is_the_share_of_pairs_ranked_rightly():
-    rng = np.random.default_rng(0)
-    risk, costly = rng.integers(0, 6, 60) / 6, rng.random(60) < 0.3
-    pairs = [(a > b) + 0.5 * (a == b) for a in risk[costly] for b in risk[~costly]]
-    np.testing.assert_allclose(cost_quality.auc(risk, costly), np.mean(pairs))
-
-
-def test_there_is_no_auc_if_nothing_costs():
-    assert cost_quality.auc([0.1, 0.2], [False, False]) is None
-
-
 def test_rank_correlation_knows_order_only():
     assert cost_quality.rank_correlation([1, 2, 3, 4], [1, 10, 100, 1000]) == 1
     assert cost_quality.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == -1

@@ -11,12 +11,12 @@ from PIL import Image
 from small_runs import HOSTILE, SMALL, episodes
 
 import safemil
+from safemil import catalog
 from safemil.cli import main
 from safemil.errors import InputError, InputWarning
 from safemil.report import policies
 from safemil.report.clips import COLUMNS, SIZE, film
 from safemil.report.page import to_json
-from safemil.report.replay import roam
 
 
 def report(*arguments):
@@ -158,7 +158,7 @@ def test_a_folder_that_is_neither_run_nor_results_is_refused(tmp_path, capsys):
 def test_a_navigation_run_has_maps_clips_and_an_evaluation(goal_page):
     text, data = goal_page.read_text(), embedded(goal_page)
     assert text.count('<circle class="hazard"') >= 8 * 4
-    assert all(len(each["things"]) == 8 for each in data["episodes"])
+    assert all(len(each["discs"]) == 8 for each in data["episodes"])
     assert re.search("(goal|hazard|vase) lidar", text)
     assert "What the policy does" in text
     assert "In hindsight" in text  # from the store beside the unlabeled pile
@@ -184,11 +184,7 @@ def test_what_can_not_be_drawn_is_left_out_with_a_warning(monkeypatch):
 
 
 def test_a_clip_is_a_sheet_of_frames():
-    walk = roam("SafetyPointCircle2-v0", lambda seen: np.ones((len(seen), 2)), [0])[0]
-    short = walk._replace(trajectories=safemil.Trajectories(
-        walk.trajectories.observations[:30], walk.trajectories.actions[:30], [30]
-    ))  # fmt: skip
-    clip = film("SafetyPointCircle2-v0", 0, short)
+    clip = film(catalog.task("SafetyPointCircle2-v0"), 0, np.ones((30, 2), np.float32))
     assert clip.steps[:2] == [0, 12]
     content = base64.b64decode(clip.source.removeprefix("data:image/webp;base64,"))
     assert Image.open(io.BytesIO(content)).size == (COLUMNS * SIZE, SIZE)

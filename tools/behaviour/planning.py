@@ -16,7 +16,7 @@ from jax import Array
 from safemil.tasks.button import BUTTONS, GREMLIN_TRAVEL, ButtonWorlds
 from safemil.tasks.goal import GoalWorlds
 from safemil.tasks.point import DT, FORCE_LIMIT, GEAR, MASS, SLIDE_DAMPING, TURN_DAMPING
-from safemil.tasks.worlds import Worlds
+from safemil.worlds import Worlds
 
 HOLD = 2  # environment steps that make one step of a course
 TICK = HOLD * DT  # s

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
+from safemil.behaviour.making import record
 from safemil.behaviour.policy import SHIPPED, load_policy
-from safemil.behaviour.rollouts import roll_out
 
 EPISODES = 50  # that a card's means are over
 NOVICE = 0.2  # share of policies that are there for their low returns
@@ -67,10 +67,10 @@ def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
     """What the policy does: means over episodes of which every other one has noise."""
     path.with_suffix(".json").write_text(json.dumps(card))
     noise = np.arange(EPISODES, dtype=np.float64) % 2
-    seen = roll_out(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
+    seen = record(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
     values: dict[str, npt.NDArray[Any]] = {
-        "return": seen.returns,
-        "cost": seen.total_costs,
+        "return": seen.rewards.sum(axis=1),
+        "cost": seen.costs.sum(axis=1),
         "length": seen.lengths,
     }
     means = {name: round(float(each.mean()), 2) for name, each in values.items()}

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safemil import catalog
 from safemil.errors import InputError
 from safemil.files import atomic_file
 from safemil.progress import bar
-from safemil.tasks import catalog
 
 HOST = "https://huggingface.co"
 COLLECTION = "datasets/YYY-45/DSRL/resolve/main"

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 import safemil
+from safemil import catalog, rollouts
+from safemil.arrays import Doubles, Floats
 from safemil.behaviour.policy import Policy, shipped
-from safemil.behaviour.rollouts import Episodes, roll_out
 from safemil.data import Annotations, Trajectories
 from safemil.errors import InputError
-from safemil.progress import Bar, bar
-from safemil.tasks import catalog
+from safemil.progress import bar
+from safemil.rollouts import Recording, Watch, environment_seeds
 
 EPISODES = 800  # enough for the paper's piles, which take a quarter of them at most
 
@@ -20,9 +21,9 @@ EPISODES = 800  # enough for the paper's piles, which take a quarter of them at 
 def make(
     task: str, *, episodes: int = EPISODES, seed: int = 0, progress: bool = False
 ) -> tuple[Trajectories, Annotations, dict[str, Any]]:
-    """Episodes of all shipped policies of a task, their rewards and costs, and where they come from.
+    """Make episodes with all shipped policies of a task: the episodes, their rewards and costs, a manifest.
 
-    Policies have episodes as their cards' shares say; every other one is without noise.
+    The share on the card of a policy says how many are its own; every other one is without noise.
     """
     policies = shipped(task)
     if episodes < len(policies):
@@ -33,14 +34,18 @@ def make(
     found, limit = [], catalog.task(task).limit
     with bar(f"{task}, steps", episodes * limit, show=progress) as shown:
         for number, (policy, share) in enumerate(zip(policies, shares, strict=True)):
-            watch = _Watch(shown, sum(shares[:number]) * limit, policy.name)
+            before = sum(shares[:number]) * limit
+
+            def watch(steps: int, before: int = before, share: int = share, name: str = policy.name) -> None:
+                shown.at(before + steps * share, name)
+
             found.append(_episodes(task, policy, share, (seed, number), watch))
     trajectories, annotations = _joined(found)
     return trajectories, annotations, _manifest(task, seed, policies, found, trajectories)
 
 
 def share_out(episodes: int, shares: list[float]) -> list[int]:
-    """One episode each, and the rest in proportion to the shares.
+    """Numbers of episodes: one each, and the rest in proportion to the shares.
 
     >>> share_out(10, [1.0, 1.0, 0.25])
     [4, 4, 2]
@@ -50,60 +55,50 @@ def share_out(episodes: int, shares: list[float]) -> list[int]:
     return [1 + int(each) for each in np.diff(ends, prepend=0)]
 
 
-def environment_seeds(seed: int, number: int, episodes: int) -> list[int]:
-    """That the episodes of a dataset's policy begin from; `number` counts the policies."""
-    return [int(each) for each in np.random.SeedSequence((seed, number)).generate_state(episodes)]
-
-
 def recorded_seeds(manifest: Mapping[str, Any]) -> list[int]:
-    """The environment seed of each episode of a dataset, from what `make` noted about it."""
+    """Environment seed of each episode of a dataset, from the manifest that `make` gave it."""
     ranges = [policy["episodes"] for policy in manifest["policies"]]
     return [
         each
         for number, (first, end) in enumerate(ranges)
-        for each in environment_seeds(manifest["seed"], number, end - first)
+        for each in environment_seeds((manifest["seed"], number), end - first)
     ]
 
 
-class _Watch:
-    """Counts steps on a bar; an episode that ends early counts as whole once its policy is done."""
-
-    def __init__(self, shown: Bar, done: int, name: str) -> None:
-        self.shown, self.done, self.name = shown, done, name
-
-    def __call__(self, running: int) -> None:
-        self.done += running
-        self.shown.at(self.done, self.name)
-
-
-def _episodes(task: str, policy: Policy, n: int, key: tuple[int, int], watch: _Watch) -> Episodes:
-    noise = np.asarray(np.arange(n) % 2, np.float64)
+def _episodes(task: str, policy: Policy, n: int, key: tuple[int, int], watch: Watch) -> Recording:
     generator = np.random.default_rng(np.random.SeedSequence(key).spawn(1)[0])
-    return roll_out(task, policy, environment_seeds(*key, n), noise, generator, watch)
-
-
-def _joined(found: list[Episodes]) -> tuple[Trajectories, Annotations]:
-    kept = [np.arange(each.actions.shape[1]) < each.lengths[:, None] for each in found]  # (n, T)
-
-    def rows(name: str) -> np.ndarray[Any, Any]:
-        """A field's steps, end to end."""
-        fields = ((getattr(each, name), keep) for each, keep in zip(found, kept, strict=True))
-        return np.concatenate([field[:, : keep.shape[1]][keep] for field, keep in fields])
-
-    lengths = np.concatenate([each.lengths for each in found])
-    finals = [each.observations[np.arange(len(each.lengths)), each.lengths] for each in found]
-    trajectories = Trajectories(
-        rows("observations"),
-        rows("actions"),
-        lengths,
-        final_observations=np.concatenate(finals),
-        terminated=np.concatenate([each.terminated for each in found]),
+    return record(
+        task, policy, environment_seeds(key, n), np.asarray(np.arange(n) % 2, np.float64), generator, watch
     )
-    return trajectories, Annotations(rows("rewards"), rows("costs"))
+
+
+def record(
+    task: str,
+    policy: Policy,
+    seeds: list[int],
+    noise: Doubles,
+    generator: np.random.Generator,
+    watch: Watch = lambda steps: None,
+) -> Recording:
+    """Record one episode for each seed; `noise` (n,) scales each one's deviation, 0 for the mode."""
+
+    def act(observations: Doubles, step: int) -> Doubles:
+        draws = generator.standard_normal((len(seeds), len(policy.deviation))) * noise[:, None]
+        return policy.act(observations, draws)
+
+    return rollouts.record(catalog.task(task), act, seeds, watch=watch)
+
+
+def _joined(found: list[Recording]) -> tuple[Trajectories, Annotations]:
+    marks = [each.annotations() for each in found]
+    rewards, costs = (
+        np.concatenate([getattr(each, name) for each in marks]) for name in ("rewards", "costs")
+    )
+    return Trajectories.concatenate([each.trajectories() for each in found]), Annotations(rewards, costs)
 
 
 def _manifest(
-    task: str, seed: int, policies: tuple[Policy, ...], found: list[Episodes], made: Trajectories
+    task: str, seed: int, policies: tuple[Policy, ...], found: list[Recording], made: Trajectories
 ) -> dict[str, Any]:
     ends = np.cumsum([len(each.lengths) for each in found]).tolist()
     return {
@@ -118,11 +113,16 @@ def _manifest(
                 "sha256": policy.card["sha256"],
                 "signal": policy.card["signal"],
                 "episodes": [end - len(each.lengths), end],  # from the first to before the second
-                "return": round(float(each.returns.mean()), 3),
-                "cost": round(float(each.total_costs.mean()), 3),
+                "return": _mean_sum(each.rewards),
+                "cost": _mean_sum(each.costs),
             }
             for policy, each, end in zip(policies, found, ends, strict=True)
         ],
         "noise": "none in every other episode of a policy, beginning with its first",
         "content_hash": made.content_hash(),
     }
+
+
+def _mean_sum(values: Floats) -> float:
+    """Mean over episodes of the sum over steps."""
+    return round(float(values.sum(axis=1, dtype=np.float64).astype(np.float32).mean()), 3)

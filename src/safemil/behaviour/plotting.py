@@ -38,7 +38,7 @@ def scatters(
     *,
     return_rule: ReturnRule = "midrange",
 ) -> list[Path]:
-    """The same for several datasets, three in a row."""
+    """Draw the figure for several datasets, three in a row."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -12,51 +12,53 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import load_file
 
+from safemil import catalog
+from safemil.arrays import Doubles
 from safemil.errors import InputError
-from safemil.tasks import catalog
-from safemil.tasks.point import SENSORS
 
-Array = npt.NDArray[np.float64]
 SHIPPED = Path(str(resources.files("safemil.behaviour") / "policies"))
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A normal distribution around a network's output, of tanh layers; its samples are clipped to [-1, 1].
+    """Normal distribution around the output of a network of tanh layers; samples are clipped to [-1, 1].
 
-    Powers of the point robot's lidars are inputs too, where a policy has them: they tell near things apart.
+    Powers of the point robot's lidars may be inputs too: they tell near things apart.
     """
 
     name: str
-    weights: tuple[Array, ...]  # (in, out) of each layer
-    biases: tuple[Array, ...]  # (out,)
-    deviation: Array  # (actions,)
+    weights: tuple[Doubles, ...]  # (in, out) of each layer
+    biases: tuple[Doubles, ...]  # (out,)
+    deviation: Doubles  # (actions,)
     card: dict[str, Any]  # task, training signal, steps, and means over 50 episodes
     powers: tuple[float, ...] = ()
 
-    def mean(self, observations: Array) -> Array:
+    def mean(self, observations: Doubles) -> Doubles:
         """(n, S) -> (n, A)."""
         hidden = with_powers(observations, self.powers)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
         return hidden @ self.weights[-1] + self.biases[-1]
 
-    def act(self, observations: Array, noise: Array) -> Array:
+    def act(self, observations: Doubles, noise: Doubles) -> Doubles:
         """(n, S), (n, A) -> (n, A); noise is standard normal, or 0 for the most likely action."""
         return np.clip(self.mean(observations) + self.deviation * noise, -1.0, 1.0)
 
 
-def with_powers(observations: Array, powers: tuple[float, ...]) -> Array:
-    """The observations (n, S) of the point robot, then each power of all its lidars."""
+def with_powers(observations: Doubles, powers: tuple[float, ...]) -> Doubles:
+    """Observations (n, S), followed by each power of the point robot's lidars."""
+    if not powers:
+        return observations
+    from safemil.tasks.point import SENSORS
+
     lidars = observations[:, SENSORS:]
     return np.concatenate([observations, *(lidars**power for power in powers)], axis=1)
 
 
 def load_policy(path: Path) -> Policy:
-    """A policy from its file; the card stands beside it."""
+    """Read a policy from its file and the card beside it."""
     arrays = {name: array.astype(np.float64) for name, array in load_file(path).items()}
     card = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     card["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -69,10 +71,14 @@ def load_policy(path: Path) -> Policy:
 def shipped(task: str) -> tuple[Policy, ...]:
     """All policies of a task, in the order of their names."""
     catalog.task(task)
-    found = sorted((SHIPPED / task).glob("*.safetensors"))
-    if not found:
-        have = ", ".join(name for name in catalog.TASKS if any((SHIPPED / name).glob("*.safetensors")))
+    if not has_shipped(task):
+        have = ", ".join(name for name in catalog.names() if has_shipped(name))
         raise InputError(
             f"no behaviour policies are shipped for {task}; there are some for: {have or 'none'}."
         )
-    return tuple(load_policy(path) for path in found)
+    return tuple(load_policy(path) for path in sorted((SHIPPED / task).glob("*.safetensors")))
+
+
+def has_shipped(task: str) -> bool:
+    """Whether behaviour policies are shipped for a task."""
+    return any((SHIPPED / task).glob("*.safetensors"))

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from safemil import toy
+from safemil import catalog
 from safemil.data import Annotations, Trajectories, load_annotated, save, split
+from safemil.data.piles import draw_piles
 from safemil.errors import InputError
-from safemil.evaluate import TOYS
-from safemil.tasks.catalog import TASKS
 
 MAKER = "safemil.behaviour.making"
 
@@ -28,28 +25,35 @@ class Piles(NamedTuple):
 
 def prepare(source: str, folder: Path) -> None:
     """Make sure that the data are there, so that no two cells make them at once."""
-    if source not in TOYS:
+    if _demonstrate(source) is None:
         _store(source, folder)
 
 
 def piles(source: str, folder: Path, drawn: Mapping[str, Any]) -> Piles:
     """The two piles, drawn as the settings say."""
-    sizes: dict[str, Any] = {
-        name: drawn[name] for name in ("nonpreferred", "unlabeled", "preferred_share", "return_rule")
-    }
-    if source in TOYS:
-        return _toy(source, drawn)
+    sizes: dict[str, Any] = {name: drawn[name] for name in ("nonpreferred", "unlabeled", "preferred_share")}
+    demonstrate = _demonstrate(source)
+    if demonstrate is not None:
+        made = draw_piles(demonstrate, **sizes, seed=drawn["split_seed"])
+        return Piles(made.nonpreferred, made.unlabeled, made.unlabeled_truth)
     trajectories, annotations = load_annotated(_store(source, folder))
-    found = split(trajectories, annotations, **sizes, seed=drawn["split_seed"])
+    found = split(
+        trajectories, annotations, **sizes, return_rule=drawn["return_rule"], seed=drawn["split_seed"]
+    )
     told = annotations.take(trajectories.lengths, found.unlabeled_episodes)
     return Piles(found.nonpreferred, found.unlabeled, told)
 
 
+def _demonstrate(source: str) -> Any:
+    """How a task makes demonstrations itself; None for a path, and for a task with behaviour policies."""
+    return catalog.task(source).demonstrate if source in catalog.names() else None
+
+
 def _store(source: str, folder: Path) -> Path:
-    if source not in TASKS:
+    if source not in catalog.names():
         path = Path(source)
         if not path.exists():
-            raise InputError(f"no data at {source}; give a path that exists, a task or {', '.join(TOYS)}.")
+            raise InputError(f"no data at {source}; give a path that exists or a task.")
         return path
     path = folder / source
     if not path.exists():
@@ -63,12 +67,3 @@ def _store(source: str, folder: Path) -> Path:
         trajectories, annotations, manifest = maker.make(source, progress=True)
         save(path, trajectories, annotations, manifest=manifest)
     return path
-
-
-def _toy(source: str, drawn: Mapping[str, Any]) -> Piles:
-    problem: Any = TOYS[source]
-    rng = np.random.default_rng(drawn["split_seed"])
-    bad, _ = toy.make_episodes(problem, np.ones(drawn["nonpreferred"], bool), rng)
-    reckless = rng.permutation(drawn["unlabeled"]) >= round(drawn["preferred_share"] * drawn["unlabeled"])
-    logs, truth = toy.make_episodes(problem, reckless, rng)
-    return Piles(bad, logs, truth)

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from safemil import stats
+from safemil.arrays import Doubles
 from safemil.bench.cell import result_file
 from safemil.bench.grid import RANDOM, Cell, Grid, Study, read_grid
 from safemil.bench.runner import GRID
 from safemil.errors import InputError
 from safemil.stats import Interval
 
-Doubles = npt.NDArray[np.float64]
 MEASURES = ("Return", "Cost", "CVaR 20% cost")
 OURS = "safemil"
 LOST_SHARE = 0.01  # tasks where every algorithm loses fewer episodes than this are left out

@@ -23,34 +23,43 @@ def make(
     seed: int = 0,
     out: PathFlag = None,
     format: Literal["store", "dsrl"] = "store",
-    problem: Literal["speed", "disc"] = "speed",
     overwrite: bool = False,
 ) -> None:
     """Make annotated episodes of a task with the behaviour policies of this package.
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
 
+    A task with demonstrators of its own, such as toy:speed, makes Parquet files instead: incidents and logs
+    to learn from, and held-out episodes with their true costs.
+
     Args:
-        name: a task (`safemil tasks list`), or toy for a generated problem whose true risk is known
-        episodes: how many (default: 800)
+        name: a task (`safemil tasks list`)
+        episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
         format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it
-        problem: which toy: too fast a step is risky, or one inside a disc that no column names
         overwrite: replace what is there
     """
-    if name == "toy":
-        return _make_toy(problem, seed, out or Path("data") / f"toy-{problem}", overwrite)
-    _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+    from safemil import catalog
+    from safemil.errors import InputError
+
+    demonstrate = catalog.task(name).demonstrate
+    if demonstrate is None:
+        _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+    elif format == "dsrl":
+        raise InputError(f"{name} is made as Parquet files; leave --format out.")
+    else:
+        out = out or Path("data") / name.replace(":", "-")
+        _make_piles(demonstrate, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
-def _make_toy(problem: Literal["speed", "disc"], seed: int, out: Path, overwrite: bool) -> None:
-    """The two piles without their truth, and held-out episodes with it."""
+def _make_piles(demonstrate: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
+    """Write the two piles without their true costs, and held-out episodes with them."""
     from safemil.data import save
+    from safemil.data.piles import draw_piles
     from safemil.files import atomic_folder
-    from safemil.toy import make_piles
 
-    piles = make_piles(problem, seed=seed)
+    piles = draw_piles(demonstrate, unlabeled=episodes, seed=seed)
     with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
         save(folder / "incidents.parquet", piles.nonpreferred)
         save(folder / "logs.parquet", piles.unlabeled)

@@ -70,13 +70,13 @@ def comparison(out: Path) -> "Table":
 
     from safemil import stats
     from safemil.data import load_annotated
-    from safemil.report.inputs import evaluation
+    from safemil.evaluate import Evaluation
 
     logs, truth = load_annotated(out / "piles" / "hindsight")
     returns, costs = truth.episode_sums(logs.lengths)
     rows: list[tuple[str, Any, Any]] = [("unlabeled logs", returns[None], costs[None])]
     for name, title in (("bc", "BC, from the logs"), ("safemil", "SafeMIL, also from 50 incidents")):
-        found = evaluation(out / name)
+        found = Evaluation.load(out / name)
         assert found is not None
         rows.append((title, found.returns, found.costs))
     table = Table("", "return", "cost", "CVaR 20% cost", title=f"{TASK}, mean ± 95% interval")

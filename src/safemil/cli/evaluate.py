@@ -31,13 +31,13 @@ def evaluate(
 
     from safemil import stats
     from safemil.api import Run
-    from safemil.evaluate import FILE, save, sizes
+    from safemil.evaluate import FILE, sizes
     from safemil.evaluate import evaluate as roll
 
     sizes(task)  # a wrong name is told before anything is read
     trained = Run.load(run)
     found = roll(trained, task, episodes=episodes, seed=seed, stochastic=stochastic, progress=True)
-    save(run, trained, task, found, episodes=episodes, seed=seed, stochastic=stochastic)
+    found.save(run)
     table = Table("", "return", "cost", "CVaR 20% cost", "steps", box=None)
     names = [f"seed {each}" for each in trained.seeds]
     rows = [(name, slice(i, i + 1)) for i, name in enumerate(names)]

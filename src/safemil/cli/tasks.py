@@ -12,19 +12,20 @@ if TYPE_CHECKING:
 
 
 def list_tasks() -> None:
-    """List the six safety tasks.
+    """List all tasks: the six safety tasks, the generated problems and those of installed packages.
 
     safemil tasks list
     """
     from rich.console import Console
     from rich.table import Column, Table
 
-    from safemil.tasks.catalog import TASKS, spaces
+    from safemil import catalog
+    from safemil.evaluate import sizes
 
     table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")
-    for name, task in TASKS.items():
-        observation, action = spaces(task.make(1, 1))
-        table.add_row(name, *map(str, (observation.shape[0], action.shape[0], task.limit)), task.summary)
+    for name in catalog.names():
+        task = catalog.task(name)
+        table.add_row(name, *map(str, (*sizes(name), task.limit)), task.summary)
     Console().print(table)
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from safemil import rollouts
+from safemil.arrays import Doubles, Floats
 from safemil.progress import bar
-from safemil.report.replay import Walk
-from safemil.tasks.envs import TaskEnv
-from safemil.tasks.render import Picture
+from safemil.worlds import Task
 
+Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 SIZE = 240  # pixels
 FRAMES = 64  # at most
 RATE = 8  # frames a second on the page
@@ -28,34 +29,32 @@ class Clip(NamedTuple):
     steps: list[int]
 
 
-def film(task: str, seed: int, walk: Walk, *, progress: bool = False) -> Clip:
-    """The beginning of an episode, by the actions it took."""
-    env = TaskEnv(task, render_mode="rgb_array", width=SIZE, height=SIZE)
-    every = max(1, round(SPEED / RATE / env.worlds.dt))
-    actions = walk.trajectories.actions
+def film(task: Task, seed: int, actions: Floats, *, progress: bool = False) -> Clip | None:
+    """Draw the beginning of an episode, replayed by its actions (T, A); None if nothing draws the task."""
+    if task.painter is None:
+        return None
+    worlds = rollouts.begin(task, [seed], 1)
+    every = max(1, round(SPEED / RATE / worlds.dt))
     shown_steps = list(range(0, len(actions), every))[:FRAMES]
+    painter = task.painter(worlds, SIZE, SIZE)
     frames: list[Picture] = []
+
+    def act(observations: Doubles, number: int) -> Floats:
+        if number in shown_steps:
+            frames.append(painter.draw().copy())
+        return actions[None, number]
+
     try:
-        env.reset(seed=seed)
-        with bar("drawing frames", len(shown_steps), show=progress) as shown:
-            for step in range(shown_steps[-1] + 1):
-                if step in shown_steps:
-                    frames.append(_picture(env))
-                    shown.at(len(frames))
-                env.step(actions[step].astype(env.worlds.action_dtype))
+        with bar("drawing frames", shown_steps[-1] + 1, show=progress) as shown:
+            for step in rollouts.steps(worlds, act, shown_steps[-1] + 1):
+                shown.at(step.number + 1)
     finally:
-        env.close()
+        painter.close()
     return Clip(_sheet(frames), shown_steps)
 
 
-def _picture(env: TaskEnv) -> Picture:
-    picture = env.render()
-    assert picture is not None  # the mode asks for it
-    return picture.copy()
-
-
 def _sheet(frames: list[Picture]) -> str:
-    """Frames in rows, as a data URL."""
+    """Frames in rows as one picture, a data URL."""
     rows = -(-len(frames) // COLUMNS)
     sheet: npt.NDArray[np.uint8] = np.zeros((rows * SIZE, COLUMNS * SIZE, 3), np.uint8)
     for number, frame in enumerate(frames):

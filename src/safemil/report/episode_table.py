@@ -1,4 +1,4 @@
-"""The ranked table of episodes, and what the page needs to step through one of them."""
+"""The ranked table of episodes, and the data with which the page steps through one of them."""
 
 import base64
 from collections.abc import Sequence
@@ -8,17 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from safemil.arrays import Doubles
 from safemil.data import Trajectories
 from safemil.report import svg
-from safemil.report.replay import RADII, Thing
+from safemil.report.maps import disc_class, half_width
+from safemil.report.replay import Route
 from safemil.scoring import rank
+from safemil.worlds import Disc, Wall
 
-Doubles = npt.NDArray[np.float64]
-Known = tuple[Doubles, list[Thing]] | None  # where an episode went and what stood there
 RISKIEST, SAFEST = 250, 50  # episodes in the table
 POINTS = 1000  # of a timeline, at most
 PLACES = 250  # of a path, at most
-FINENESS = 1000  # m to whole mm, which two bytes hold up to 32 m
+FINENESS = 16000  # whole numbers from the centre of a map to its edge; two bytes hold twice as many
 
 
 class Row(NamedTuple):
@@ -30,7 +31,7 @@ class Row(NamedTuple):
     steps: int
     risk: float  # mean ĉ
     above: float  # share of steps above ½
-    cost: float | None  # true, in hindsight
+    cost: float | None  # the true one, where it is known
     spark: Markup
 
 
@@ -71,19 +72,20 @@ def content(
     held: Trajectories,
     risk: Sequence[npt.NDArray[np.float32]],
     costs: Sequence[npt.NDArray[Any]] | None,
-    known: Sequence[Known],
+    known: Sequence[Route | None],
 ) -> dict[str, Any]:
-    """What the page's script reads: timelines, true costs and paths of the listed episodes."""
+    """Data of the page's script: timelines, true costs and paths of the listed episodes."""
+    routes = [known[row.number] for row in listed]
+    shown = [route for route in routes if route is not None]
+    half = half_width([each.path for each in shown], shown[0].markers) if shown else 1.0
     return {
         "episodes": [
-            _episode(
-                row, held, risk[row.number], None if costs is None else costs[row.number], known[row.number]
-            )
-            for row in listed
+            _episode(row, held, risk[row.number], None if costs is None else costs[row.number], route, half)
+            for row, route in zip(listed, routes, strict=True)
         ],
         "levels": svg.LEVELS,
-        "fineness": FINENESS,
-        "radii": RADII,
+        "fineness": FINENESS / half,
+        "half": half,
     }
 
 
@@ -92,7 +94,8 @@ def _episode(
     held: Trajectories,
     risk: npt.NDArray[np.float32],
     costs: npt.NDArray[Any] | None,
-    known: Known,
+    known: Route | None,
+    half: float,
 ) -> dict[str, Any]:
     stride = -(-len(risk) // POINTS)
     found: dict[str, Any] = {
@@ -100,21 +103,22 @@ def _episode(
         "first": int(held.first_steps[row.number]),
         "steps": len(risk),
         "stride": stride,
-        "risk": packed(_greatest(risk, stride)),
+        "risk": packed(_window_maxima(risk, stride)),
     }
     if costs is not None:
-        found["costly"] = stretches(costs > 0)
+        found["costly"] = runs_of(costs > 0)
     if known is not None:
-        path, things = known
-        every = -(-len(path) // PLACES)
-        whole = np.clip(np.rint(path[::every] * FINENESS), -32768, 32767).astype("<i2")
+        every = -(-len(known.path) // PLACES)
+        whole = np.clip(np.rint(known.path[::every] * FINENESS / half), -32768, 32767).astype("<i2")
         found |= {"path": _text(whole.tobytes()), "every": every}
-        found["things"] = [[kind, round(x, 3), round(y, 3)] for kind, x, y in things]
+        discs = [each for each in known.markers if isinstance(each, Disc)]
+        found["discs"] = [[disc_class(each), *np.round(each[1:4], 3).tolist()] for each in discs]
+        found["walls"] = [list(each) for each in known.markers if isinstance(each, Wall)]
     return found
 
 
 def packed(risk: npt.ArrayLike) -> str:
-    """Values in (0, 1) as bytes, in base64.
+    """Encode values in (0, 1) as bytes, in base64.
 
     >>> packed([0.0, 1.0])
     'AP8='
@@ -122,18 +126,18 @@ def packed(risk: npt.ArrayLike) -> str:
     return _text(np.rint(np.clip(np.asarray(risk, np.float64), 0, 1) * 255).astype(np.uint8).tobytes())
 
 
-def stretches(marked: npt.ArrayLike) -> list[list[int]]:
-    """First and end of each run of marked steps.
+def runs_of(marked: npt.ArrayLike) -> list[list[int]]:
+    """First step and end of each run of marked steps.
 
-    >>> stretches([False, True, True, False, True])
+    >>> runs_of([False, True, True, False, True])
     [[1, 3], [4, 5]]
     """
     edges = np.flatnonzero(np.diff(np.asarray(marked, np.int8), prepend=0, append=0))
     return edges.reshape(-1, 2).tolist()
 
 
-def _greatest(values: npt.NDArray[np.float32], stride: int) -> npt.NDArray[np.float32]:
-    """Of each stretch of so many steps."""
+def _window_maxima(values: npt.NDArray[np.float32], stride: int) -> npt.NDArray[np.float32]:
+    """Maximum per window of `stride` steps."""
     return np.maximum.reduceat(values, np.arange(0, len(values), stride))
 
 

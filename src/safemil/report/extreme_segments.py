@@ -1,4 +1,4 @@
-"""The riskiest and the least risky stretches of episodes, and what is unusual in them."""
+"""The riskiest and the least risky segments, and the columns that are unusual in them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ Costs = Sequence[npt.NDArray[np.float32]]
 
 
 class Unusual(NamedTuple):
-    """A column whose mean over a segment is far from that over all steps."""
+    """Column whose mean over a segment is far from its mean over all steps."""
 
     column: str
     value: float
@@ -34,7 +34,7 @@ class Segment(NamedTuple):
 def extreme(
     trajectories: Trajectories, costs: Costs, columns: Sequence[Column], length: int
 ) -> tuple[list[Segment], list[Segment]]:
-    """The riskiest and the least risky segments, one of an episode at most; the most extreme first."""
+    """The riskiest and the least risky segments, at most one per episode; the most extreme first."""
     windows = [_windows(each, length) for each in costs]
     found = []
     for sign in (-1, 1):
@@ -51,7 +51,7 @@ def extreme(
 
 
 def _windows(values: npt.NDArray[np.float32], length: int) -> npt.NDArray[np.float64]:
-    """Means over all stretches of a length, or over the whole if it is shorter.
+    """Means over all windows of a length, or over everything if that is shorter.
 
     >>> _windows(np.array([0.0, 1.0, 0.0], np.float32), 2)
     array([0.5, 0.5])

@@ -1,4 +1,4 @@
-"""The figures of a page about a run: a picture, and a sentence that says what to see in it."""
+"""Figures of a page about a run: a picture, and a sentence on how to read it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,20 +7,20 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from safemil.arrays import Doubles
 from safemil.data import Trajectories
 from safemil.report import svg
 from safemil.report.cost_quality import Bin
 from safemil.report.svg import Frame, Line
 from safemil.stats import Interval
 
-Doubles = npt.NDArray[np.float64]
 POINTS = 4000  # of a projection
 LETTERS = 22  # of a name beside a chart
 SENTENCES = {
     "loss/cost": "How badly the cost tells the two piles apart. SafeMIL's is a ranking loss: ln 2 ≈ 0.69 is "
     "guessing, 0 is every bag of incidents above every unlabeled one.",
-    "loss/policy": "How badly the policy foretells the actions it is to imitate, weighted by how safe they "
-    "are. Lower is better; the level itself means nothing.",
+    "loss/policy": "How badly the policy predicts the actions it imitates, weighted by how safe they are. "
+    "Lower is better; the level itself means nothing.",
     "weights/effective": "The share of the unlabeled steps that the policy really learns from. Near 0, a few "
     "steps decide everything: raise beta.",
     "evaluation/return": "Return of the policy in the task while it learned.",
@@ -36,13 +36,13 @@ class Figure(NamedTuple):
 
 
 def training(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Figure]:
-    """How training went: the scores of both piles first, then every other metric."""
+    """Training curves: the scores of both piles first, then every other metric."""
     names = list(dict.fromkeys(name for line in metrics for name in line))
     rest = [name for name in names if name not in ("step", "seconds") and name not in SCORES]
     figures = [_scores(metrics, settings)] if any(name in SCORES for name in names) else []
     for name in sorted(rest, key=lambda each: ("loss/" not in each, each)):
         curve = _line(metrics, name, name, "ours")
-        says = SENTENCES.get(name, f"{name}, as the method reports it.")
+        says = SENTENCES.get(name, f"{name}, as the algorithm reports it.")
         figures.append(Figure(_title(name), svg.lines([curve], "updates", name, says), says))
     return figures
 
@@ -53,7 +53,7 @@ def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
     steps = sum(gamma**t for t in range(length)) if isinstance(length, int) else 1.0
     label = "mean ĉ of a step" if steps > 1 else "score of a bag"
     curves = [_line(metrics, each, *SCORES[each], scale=1 / steps) for each in SCORES]
-    says = "What ĉ says of the bags it learns from. The gap between the two piles is what it has found out."
+    says = "Mean ĉ in the bags it learns from. The wider the gap between the piles, the more it has learned."
     chart = svg.lines(curves, "updates", label, says, y_range=(0.0, 1.0) if steps > 1 else None)
     return Figure("ĉ of the two piles", chart, says)
 
@@ -61,7 +61,7 @@ def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
 def _line(
     metrics: Sequence[Mapping[str, Any]], metric: str, name: str, style: str, scale: float = 1.0
 ) -> Line:
-    """The mean over seeds; the band spans them. Where a seed had no finite value, there is a gap."""
+    """Mean over seeds with a band from the least to the greatest; a gap where a seed has no finite value."""
     found = [line for line in metrics if metric in line and None not in line[metric]]
     x = np.array([line["step"] for line in found], np.float64)
     values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
@@ -90,7 +90,7 @@ def spread(unlabeled: Doubles, nonpreferred: Doubles | None) -> Figure:
 
 
 def projection(held: Trajectories, risk: Doubles) -> Figure:
-    """Steps on the two directions in which they differ most, in the colours of their ĉ."""
+    """Steps projected on their first two principal components, in the colours of their ĉ."""
     rows = np.sort(np.random.default_rng(0).permutation(held.steps)[:POINTS])
     places, shares = principal(np.concatenate([held.observations, held.actions], axis=1), rows)
     frame = Frame(svg.span([places[:, 0]]), svg.span([places[:, 1]]), "first direction", "second direction")
@@ -122,8 +122,8 @@ def principal(values: npt.ArrayLike, rows: npt.ArrayLike) -> tuple[Doubles, Doub
 
 
 def calibrated(bins: Sequence[Bin]) -> Figure:
-    """What share of steps truly costs, by ĉ."""
-    frame = Frame((0.0, 1.0), (0.0, 1.0), "ĉ of a step", "share that truly costs")
+    """Share of steps with a true cost, by ĉ."""
+    frame = Frame((0.0, 1.0), (0.0, 1.0), "ĉ of a step", "share with a true cost")
     x, y = (np.array([getattr(each, name) for each in bins]) for name in ("predicted", "costly"))
     weight = np.sqrt(np.array([each.steps for each in bins]) / max(each.steps for each in bins))
     ideal = Markup('<path class="ideal" d="{}"/>').format(svg.path(frame.x([0, 1]), frame.y([0, 1])))
@@ -150,7 +150,7 @@ def against_truth(risk: Doubles, costs: Doubles) -> Figure:
 
 
 def _short(name: str) -> str:
-    """A name that fits beside a chart.
+    """Shorten a name so that it fits beside a chart.
 
     >>> _short("safemil (a-run-with-a-long-name)")
     'safemil (a-run-with-a…'
@@ -159,7 +159,7 @@ def _short(name: str) -> str:
 
 
 def intervals(rows: Sequence[tuple[str, str, Interval]], label: str, says: str) -> Markup:
-    """A row for each: a dot and its 95% interval."""
+    """Chart with a row for each: a dot and its 95% interval."""
     low, high = svg.span([[each.low, each.high] for *_, each in rows] + [[0.0]])
     height, room = 22 * len(rows) + 44, 165.0
     left, right = room, svg.WIDTH - 14.0

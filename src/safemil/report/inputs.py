@@ -1,6 +1,5 @@
-"""What a report is made from: the run, its piles as they were read, and what is known besides."""
+"""Input of a report: the run, its piles as they were read, its task and its evaluation."""
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,37 +9,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from safemil import catalog, rollouts
 from safemil.api import Run
+from safemil.arrays import Floats
 from safemil.behaviour.making import recorded_seeds
 from safemil.data import Trajectories
 from safemil.data.formats import read
 from safemil.data.interchange import Contents, Options
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.errors import InputError, InputWarning
-from safemil.evaluate import FILE as EVALUATION
-from safemil.evaluate import check_fits
+from safemil.evaluate import Evaluation, check_fits
 from safemil.runs import RunDirectory
-from safemil.tasks.catalog import NAMESPACE
+from safemil.worlds import Worlds
 
-Costs = list[npt.NDArray[np.float32]]
-PILES = ("unlabeled", "nonpreferred")
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """A run's evaluation: (seeds, episodes) each."""
-
-    name: str
-    algorithm: str
-    task: str
-    seed: int
-    returns: npt.NDArray[np.float64]
-    costs: npt.NDArray[np.float64]
+Costs = list[Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """All that a page about a run is made from."""
+    """Input of a page about a run."""
 
     name: str
     run: Run
@@ -48,16 +35,18 @@ class Material:
     manifest: dict[str, Any]
     unlabeled: Trajectories
     nonpreferred: Trajectories | None
-    learned_from: dict[str, bool]  # by pile: whether it is what the run was trained on
-    true_costs: npt.NDArray[Any] | None  # (steps,) of the unlabeled pile, in hindsight
+    learned_from: dict[str, bool]  # by pile: whether the run was trained on it
+    true_costs: npt.NDArray[Any] | None  # (steps,) of the unlabeled pile, where they are known
     true_rewards: npt.NDArray[Any] | None
     task: str | None
+    scene: Worlds | None  # a world of the task, which knows its columns and its arena
     seeds: list[int] | None  # environment seed of each unlabeled episode
-    risk: Costs | None  # ĉ of each unlabeled step, if the method learns one
+    risk: Costs | None  # ĉ of each unlabeled step, if the algorithm learns one
     nonpreferred_risk: Costs | None
-    evaluated: Evaluated | None
+    evaluated: Evaluation | None
     compared: Run | None
-    compared_evaluated: Evaluated | None
+    compared_name: str
+    compared_evaluated: Evaluation | None
 
 
 def gather(
@@ -73,12 +62,12 @@ def gather(
     contents = {name: read(where, options) for name, where in piles.items()}
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
     truth = _truth(unlabeled, piles["unlabeled"], options)
-    evaluated, theirs = evaluation(path), evaluation(compare) if compare else None
+    evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
-        task = task.removeprefix(f"{NAMESPACE}/")
+        task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
             check_fits(task, each.observation_size, each.action_size)
     return Material(
@@ -92,6 +81,7 @@ def gather(
         true_costs=truth.costs,
         true_rewards=truth.rewards,
         task=task,
+        scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
         seeds=episode_seeds(origin, unlabeled.trajectories),
         risk=_risk(run, unlabeled.trajectories) if run.learns_cost else None,
         nonpreferred_risk=(
@@ -99,23 +89,9 @@ def gather(
         ),
         evaluated=evaluated,
         compared=compared,
+        compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
-
-
-def evaluation(path: Path) -> Evaluated | None:
-    """What `safemil evaluate` wrote into a run."""
-    file = path / EVALUATION
-    if not file.exists():
-        return None
-    try:
-        noted = json.loads(file.read_text())
-        returns, costs = (np.asarray(noted[name], np.float64) for name in ("returns", "costs"))
-        return Evaluated(
-            path.resolve().name, noted["algorithm"], noted["task"], int(noted["seed"]), returns, costs
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} is damaged ({error}); evaluate the run again.") from None
 
 
 def _risk(run: Run, held: Trajectories) -> Costs:
@@ -129,7 +105,7 @@ def _risk(run: Run, held: Trajectories) -> Costs:
 
 
 def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
-    """The unlabeled pile with what is known in hindsight: its own, or that of the store beside it."""
+    """Unlabeled pile with its true costs, if they are in it or in the store of hindsight beside it."""
     beside = path.parent / HINDSIGHT_STORE
     if unlabeled.costs is None and path.name == "unlabeled" and beside.is_dir():
         found = read(beside, options)
@@ -145,7 +121,7 @@ def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
 
 
 def _learned_from(manifest: Mapping[str, Any], contents: Mapping[str, Contents]) -> dict[str, bool]:
-    """Of the piles whose hashes the run holds: one that was saved from Python holds none."""
+    """Compare the hashes of piles with those in the manifest; a run saved from Python has none."""
     return {
         name: held.trajectories.content_hash() == manifest[f"{name}_sha256"]
         for name, held in contents.items()
@@ -154,7 +130,7 @@ def _learned_from(manifest: Mapping[str, Any], contents: Mapping[str, Contents])
 
 
 def episode_seeds(origin: Mapping[str, Any], held: Trajectories) -> list[int] | None:
-    """Of episodes that `safemil data make` made: they are named by their numbers there."""
+    """Environment seeds of episodes that `safemil data make` made, which are named by their numbers."""
     if "policies" not in origin or held.ids.dtype.kind != "i":
         return None
     seeds = recorded_seeds(origin)

@@ -1,4 +1,4 @@
-"""The arenas of the point tasks from above, with episodes drawn in the colours of their risk."""
+"""Arenas from above, with episodes drawn in the colours of their risk."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,36 +7,42 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from safemil.arrays import Doubles, Floats
 from safemil.report import svg
-from safemil.report.observations import CIRCLE, HAZARD_RADIUS, circle_positions, nearest
-from safemil.report.replay import RADII, Thing
-from safemil.tasks import circle
+from safemil.worlds import Disc, Marker, Nearby, Wall
 
-Doubles = npt.NDArray[np.float64]
 SIDE = 300  # of a map, in its own units
-NEAR, FAR = 1.6, 3.0  # m, from the centre of a map to its rim, at least and at most
 CELLS = 40  # along a side of a heat map
 FEW = 3  # steps in a cell below which its mean says nothing
-AROUND = 1.0  # m, how far a heat map around the robot reaches
-STRIDE = 2  # of a path, every so many steps are drawn
+AROUND = 5.0  # how far a heat map around the robot reaches, in radii of what it shows
+STRIDE = 2  # a path is drawn with every second step
 
 
 class Trail(NamedTuple):
-    """Where an episode went, (T, 2), and its ĉ, (T,)."""
+    """Path of an episode, (T, 2), and its ĉ, (T,)."""
 
     path: Doubles
-    risk: npt.NDArray[np.float32]
+    risk: Floats
 
 
-def half_width(paths: Sequence[Doubles]) -> float:
-    """From the centre of a map to its rim, in m, such that next to nothing lies outside."""
-    reach = np.concatenate([np.abs(path).max(axis=1) for path in paths])
-    return float(np.clip(np.quantile(reach, 0.995) + 0.15, NEAR, FAR))
+def half_width(paths: Sequence[Doubles], markers: Sequence[Marker]) -> float:
+    """Distance in m from the centre of a map to its edge.
+
+    The map holds nearly all of the paths and all discs, but is at most twice as wide as the discs ask for.
+
+    >>> half_width([np.array([[0.0, 5.0]])], [Disc("hazard", 1.0, 0.0, 0.5, True)])
+    3.0
+    """
+    reach = 1.08 * float(np.quantile(np.concatenate([np.abs(path).max(axis=1) for path in paths]), 0.995))
+    rims = [max(abs(each.x), abs(each.y)) + each.radius for each in markers if isinstance(each, Disc)]
+    if rims:
+        reach = float(np.clip(reach, 1.07 * max(rims), 2 * max(rims)))
+    return max(reach, 1e-6)
 
 
-def arena(task: str, trails: Sequence[Trail], things: Sequence[Thing], half: float, says: str) -> Markup:
-    """Episodes in one arena, over what stands in it."""
-    parts = [_ground(task, things, half)]
+def arena(trails: Sequence[Trail], markers: Sequence[Marker], half: float, says: str) -> Markup:
+    """Draw episodes in one arena, over the things in it."""
+    parts = [_ground(markers, half)]
     for path, risk in trails:
         x, y = _placed(path[::STRIDE], half).T
         parts.append(svg.trail(x, y, risk[::STRIDE]))
@@ -46,8 +52,30 @@ def arena(task: str, trails: Sequence[Trail], things: Sequence[Thing], half: flo
     return svg.picture(Markup("").join(parts), SIDE, SIDE, says, "map")
 
 
+def legend(markers: Sequence[Marker]) -> str:
+    """Sentences that say what the markers of a map are.
+
+    >>> legend([Disc("hazard", 0, 0, 1, True), Disc("button", 0, 0, 1, False)])
+    'A step inside a blue disc (hazard) costs; the learner was never told. Outlined: button.'
+    """
+    discs = [each for each in markers if isinstance(each, Disc)]
+    costly, free = (
+        ", ".join(dict.fromkeys(each.kind for each in discs if each.costs is wanted))
+        for wanted in (True, False)
+    )
+    says = [f"A step inside a blue disc ({costly}) costs; the learner was never told."] if costly else []
+    if any(isinstance(each, Wall) for each in markers):
+        says.append("Dashed lines are walls: a step beyond them costs; the learner was never told.")
+    return " ".join(says + ([f"Outlined: {free}."] if free else []))
+
+
+def disc_class(disc: Disc) -> str:
+    """Style of a disc: one for all that cost, else its kind."""
+    return "hazard" if disc.costs else disc.kind
+
+
 def heat(values: Doubles, places: Doubles, half: float) -> Doubles:
-    """(cells, cells): means of values (n,) by place (n, 2), rows from the top; NaN where there are few."""
+    """Means of values (n,) by place (n, 2): (cells, cells), rows from the top; NaN where there are few."""
     index = np.floor((places + half) / (2 * half) * CELLS)
     inside = ((index >= 0) & (index < CELLS)).all(axis=1) & np.isfinite(index).all(axis=1)
     column, row = index[inside].astype(np.int64).T
@@ -58,19 +86,18 @@ def heat(values: Doubles, places: Doubles, half: float) -> Doubles:
     return np.asarray(means.reshape(CELLS, CELLS))
 
 
-def circle_heat(observations: npt.ArrayLike, risk: Doubles, says: str) -> Markup:
-    """Mean ĉ of all steps by place in SafetyPointCircle2."""
-    places = circle_positions(observations)
-    half = half_width([places])
-    body = _heat_body(heat(risk, places, half)) + _ground(CIRCLE, (), half)
+def place_heat(places: Doubles, risk: Doubles, markers: Sequence[Marker], says: str) -> Markup:
+    """Draw the mean ĉ of steps by place in the arena."""
+    half = half_width([places], markers)
+    body = _heat_body(heat(risk, places, half)) + _ground(markers, half)
     return svg.picture(body, SIDE, SIDE, says, "map")
 
 
-def around_heat(task: str, kind: str, observations: npt.ArrayLike, risk: Doubles, says: str) -> Markup:
-    """Mean ĉ by where the nearest thing of a kind is, as seen from a robot that looks up the page."""
-    ahead, left = nearest(task, observations, kind).T
-    body = _heat_body(heat(risk, np.stack([-left, ahead], axis=1), AROUND))
-    middle, radius = SIDE / 2, HAZARD_RADIUS / AROUND * SIDE / 2
+def around_heat(nearby: Nearby, observations: npt.ArrayLike, risk: Doubles, says: str) -> Markup:
+    """Draw the mean ĉ by where the nearest thing of a kind is, seen from a robot that faces up the page."""
+    ahead, left = nearby.offsets(observations).T
+    body = _heat_body(heat(risk, np.stack([-left, ahead], axis=1), AROUND * nearby.radius))
+    middle, radius = SIDE / 2, SIDE / 2 / AROUND
     robot = Markup('<circle class="limit" cx="{0}" cy="{0}" r="{1}"/>').format(
         svg.number(middle), svg.number(radius)
     )
@@ -83,32 +110,23 @@ def _heat_body(values: Doubles) -> Markup:
     return svg.cells(values, edges, edges)
 
 
-def _ground(task: str, things: Sequence[Thing], half: float) -> Markup:
-    """What stands in the arena."""
-    if task == CIRCLE:
-        return _circle_ground(half)
+def _ground(markers: Sequence[Marker], half: float) -> Markup:
+    """Draw the things in the arena."""
     parts = []
-    for kind, x, y in things:
-        centre = _placed(np.array([[x, y]]), half)[0]
-        radius = RADII[kind] / half * SIDE / 2
-        parts.append(
-            Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(
-                kind, *map(svg.number, (*centre, radius))
+    for each in markers:
+        if isinstance(each, Wall):
+            x, y = _placed(np.array([each]).reshape(2, 2), half).T
+            parts.append(Markup('<path class="wall" d="{}"/>').format(svg.path(x, y)))
+        else:
+            (x, y), radius = _placed(np.array([[each.x, each.y]]), half)[0], each.radius / half * SIDE / 2
+            parts.append(
+                Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(
+                    disc_class(each), *map(svg.number, (x, y, radius))
+                )
             )
-        )
     return Markup("").join(parts)
 
 
-def _circle_ground(half: float) -> Markup:
-    scale, middle = SIDE / 2 / half, SIDE / 2
-    low, high = (svg.number(middle + sign * circle.WALL * scale) for sign in (-1, 1))
-    walls = "".join(f"M{each} 0V{SIDE}M0 {each}H{SIDE}" for each in (low, high))
-    ring = Markup('<circle class="ring" cx="{0}" cy="{0}" r="{1}"/>').format(
-        svg.number(middle), svg.number(circle.RADIUS * scale)
-    )
-    return ring + Markup('<path class="wall" d="{}"/>').format(walls)
-
-
 def _placed(places: Doubles, half: float) -> Doubles:
-    """(n, 2) in m to (n, 2) on the map, y upwards."""
+    """Places (n, 2) in m as places on the map, y upwards."""
     return np.stack([places[:, 0] + half, half - places[:, 1]], axis=1) * SIDE / (2 * half)

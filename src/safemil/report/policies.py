@@ -1,4 +1,4 @@
-"""What the policies do in the task: numbers with their intervals, paths in the arena, and clips."""
+"""Policies in the task: numbers with their intervals, paths in the arena, and clips."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,20 +8,21 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from safemil import stats
-from safemil.behaviour.policy import shipped
+from safemil import catalog, rollouts, stats
+from safemil.arrays import Doubles, Floats
+from safemil.behaviour.policy import Policy, has_shipped, shipped
 from safemil.errors import InputError, InputWarning
-from safemil.evaluate import environment_seeds
+from safemil.evaluate import Evaluation, policy
+from safemil.progress import bar
 from safemil.report import clips, figures, maps
-from safemil.report.inputs import Evaluated, Material
+from safemil.report.inputs import Material
 from safemil.report.maps import Trail
-from safemil.report.observations import CIRCLE
-from safemil.report.replay import NAVIGATION, Act, Walk, roam
-from safemil.tasks import catalog
+from safemil.report.replay import Route
+from safemil.rollouts import Act, Recording
 
 ARENAS = 3  # episodes drawn in arenas of their own
 LOOPS = 8  # episodes drawn in one arena, where all share it
-BEHAVIOURS = 6  # shipped policies let go where the paths of recorded episodes are unknown
+BEHAVIOURS = 6  # shipped policies drawn where the paths of recorded episodes are unknown
 
 
 class Score(NamedTuple):
@@ -46,17 +47,25 @@ class Player(NamedTuple):
 
     name: str
     style: str
-    walks: list[Walk]
-    risk: list[npt.NDArray[np.float32]]  # ĉ of each walk, always that of the run the page is about
+    recording: Recording
+    risk: list[Floats]  # ĉ of each episode, always that of the run the page is about
+
+    def routes(self) -> list[Route]:
+        """Route of each episode; none in a task without an arena."""
+        found = self.recording
+        if found.positions is None:
+            return []
+        rows = zip(found.positions, found.lengths, found.markers, strict=True)
+        return [Route(path[:length], markers) for path, length, markers in rows]
 
 
 def scores(material: Material) -> list[Score]:
-    """Of the run, of the one it is compared with, and of the unlabeled episodes if their truth is known."""
-    found = [
-        _score(each, style)
-        for each, style in ((material.evaluated, "ours"), (material.compared_evaluated, "other"))
-        if each is not None
-    ]
+    """Scores of the run, of the one it is compared with, and of unlabeled episodes with known costs."""
+    found = []
+    if material.evaluated is not None:
+        found.append(_score(material.evaluated, material.name, "ours"))
+    if material.compared_evaluated is not None:
+        found.append(_score(material.compared_evaluated, material.compared_name, "other"))
     if found and material.true_costs is not None:
         returns = _sums(material, material.true_rewards)
         costs = _sums(material, material.true_costs)
@@ -67,14 +76,14 @@ def scores(material: Material) -> list[Score]:
     return found
 
 
-def _score(each: Evaluated, style: str) -> Score:
-    name = each.name if each.algorithm in each.name else f"{each.algorithm} ({each.name})"
+def _score(each: Evaluation, folder: str, style: str) -> Score:
+    name = folder if each.algorithm in folder else f"{each.algorithm} ({folder})"
     values = stats.interval(each.returns), stats.interval(each.costs), stats.cvar_interval(each.costs)
     return Score(name, style, each.costs.size, *values)
 
 
 def _sums(material: Material, values: npt.NDArray[Any] | None) -> npt.NDArray[np.float64] | None:
-    """(1, episodes) of the unlabeled pile."""
+    """Sums over each unlabeled episode, (1, episodes)."""
     if values is None:
         return None
     held = material.unlabeled
@@ -82,7 +91,7 @@ def _sums(material: Material, values: npt.NDArray[Any] | None) -> npt.NDArray[np
 
 
 def intervals(found: Sequence[Score]) -> list[figures.Figure]:
-    """Return and cost of each with 95% intervals."""
+    """Figures of return and cost with their 95% intervals."""
     returns = [(each.name, each.style, each.returns) for each in found if each.returns is not None]
     costs = [(each.name, each.style, each.costs) for each in found]
     says = "A dot is a mean over episodes, its line the 95% interval of 1000 bootstrap samples."
@@ -95,38 +104,40 @@ def intervals(found: Sequence[Score]) -> list[figures.Figure]:
 
 
 def players(material: Material, *, progress: bool) -> list[Player]:
-    """The run, and the one it is compared with, in the same episodes of the task."""
-    if material.task not in catalog.TASKS:
+    """Let the run, and the one it is compared with, act in the same episodes of the task."""
+    if material.task is None:
         return []
     seeds = _seeds(material)
-    found = [_player(material, "this run", "ours", material.run[0].act, seeds, progress)]
+    found = [_player(material, "this run", "ours", policy(material.run[0]), seeds, progress)]
     if material.compared is not None:
         name = material.compared.algorithm
-        found.append(_player(material, name, "other", material.compared[0].act, seeds, progress))
+        found.append(_player(material, name, "other", policy(material.compared[0]), seeds, progress))
     return found
 
 
 def _seeds(material: Material) -> list[int]:
-    """Of the costliest episode, then of the first others of the evaluation."""
+    """Environment seeds of the costliest episode, then of the first others of the evaluation."""
     told = material.compared_evaluated or material.evaluated
-    every = environment_seeds(told.seed if told else 0, max(LOOPS, told.costs.shape[1] if told else 0))
+    every = rollouts.environment_seeds(
+        told.seed if told else 0, max(LOOPS, told.costs.shape[1] if told else 0)
+    )
     first = costliest(told.costs[0]) if told else 0
     others = [each for each in range(len(every)) if each != first]
-    wanted = LOOPS if material.task == CIRCLE else ARENAS
+    wanted = LOOPS if material.scene is not None and material.scene.same_arena else ARENAS
     return [every[each] for each in [first, *others][:wanted]]
 
 
 def chosen(material: Material) -> str:
-    """Which episode is shown, so that nobody need wonder who picked it."""
+    """Say which episode is shown and why."""
     told = material.compared_evaluated or material.evaluated
     if told is None:
-        return "It is the first episode of an evaluation, not a picked one."
+        return "It is the first episode of an evaluation."
     whose = told.algorithm if told is material.compared_evaluated else "this run"
-    return f"Of those evaluated it is the one that cost {whose} most."
+    return f"It is the episode with the highest cost of {whose} in the evaluation."
 
 
 def costliest(costs: npt.NDArray[np.float64]) -> int:
-    """The episode that cost most, the first of several.
+    """Number of the episode with the highest cost, the first of several.
 
     >>> costliest(np.array([0.0, 9.0, 4.0, 9.0]))
     1
@@ -137,72 +148,84 @@ def costliest(costs: npt.NDArray[np.float64]) -> int:
 def _player(
     material: Material, name: str, style: str, act: Act, seeds: Sequence[int], progress: bool
 ) -> Player:
-    walks = roam(str(material.task), act, seeds, progress=progress)
-    risk = [_risk(material, walk) for walk in walks]
-    return Player(name, style, walks, risk)
+    task = catalog.task(str(material.task))
 
+    def clipped(observations: Doubles, step: int) -> npt.ArrayLike:
+        return np.clip(act(observations, step), -1, 1)
 
-def _risk(material: Material, walk: Walk) -> npt.NDArray[np.float32]:
+    with bar(f"{len(seeds)} episodes of {material.task}, steps", task.limit, show=progress) as shown:
+        recording = rollouts.record(task, clipped, seeds, watch=shown.at)
     if material.risk is None:
-        return np.zeros(len(walk.path), np.float32)
-    return material.run.cost(walk.trajectories)[0]
+        return Player(name, style, recording, [])
+    return Player(name, style, recording, material.run.cost(recording.trajectories()))
 
 
 def drawn(material: Material, found: Sequence[Player]) -> list[Map]:
-    """Where the policies went, in the colours of ĉ: all episodes in one arena, or a few in their own."""
-    if material.task not in NAVIGATION or material.risk is None:
+    """Paths of the policies in the colours of ĉ: all episodes in one arena, or a few in their own."""
+    routes = [route for each in found for route in each.routes()]
+    if material.risk is None or material.scene is None or not routes:
         return []
-    half = maps.half_width([walk.path for each in found for walk in each.walks])
-    if material.task == CIRCLE:
+    half = maps.half_width([route.path for route in routes], routes[0].markers)
+    if material.scene.same_arena:
         return [_together(each, half) for each in found]
     return [
-        _alone(str(material.task), f"{each.name}, layout {number}", walk, risk, half)
+        _alone(f"{each.name}, layout {number + 1}", each, number, half)
         for each in found
-        for number, (walk, risk) in enumerate(zip(each.walks, each.risk, strict=True), 1)
+        for number in range(len(each.risk))
     ]
 
 
 def _together(player: Player, half: float) -> Map:
-    trails = [Trail(walk.path, risk) for walk, risk in zip(player.walks, player.risk, strict=True)]
-    cost = np.mean([walk.costs.sum() for walk in player.walks])
+    routes = player.routes()
+    trails = [Trail(route.path, risk) for route, risk in zip(routes, player.risk, strict=True)]
+    cost = player.recording.costs.sum(axis=1).mean()
     title = f"{player.name}, {len(trails)} episodes"
-    return Map(maps.arena(CIRCLE, trails, (), half, title), title, f"true cost {cost:.0f} on average")
+    return Map(maps.arena(trails, routes[0].markers, half, title), title, f"true cost {cost:.0f} on average")
 
 
-def _alone(task: str, name: str, walk: Walk, risk: npt.NDArray[np.float32], half: float) -> Map:
-    picture = maps.arena(task, [Trail(walk.path, risk)], walk.things, half, f"path of {name}")
-    return Map(picture, name, f"true cost {walk.costs.sum():.0f}, mean ĉ {risk.mean():.2f}")
+def _alone(name: str, player: Player, number: int, half: float) -> Map:
+    (path, markers), risk = player.routes()[number], player.risk[number]
+    picture = maps.arena([Trail(path, risk)], markers, half, f"path of {name}")
+    cost = player.recording.costs[number].sum()
+    return Map(picture, name, f"true cost {cost:.0f}, mean ĉ {risk.mean():.2f}")
 
 
 def behaviours(material: Material, *, progress: bool) -> list[Map]:
     """Paths of shipped behaviour policies, careless ones among them, in one layout of the task."""
-    if material.task not in NAVIGATION or material.risk is None:
+    if material.task is None or material.risk is None or not has_shipped(material.task):
+        return []
+    if material.scene is None or material.scene.current_positions() is None:
         return []
     policies = shipped(material.task)
-    chosen = policies[:: -(-len(policies) // BEHAVIOURS)]
     found = []
-    for policy in chosen:
+    for one in policies[:: -(-len(policies) // BEHAVIOURS)]:
 
-        def act(observations: npt.NDArray[np.float32], policy: Any = policy) -> npt.ArrayLike:
-            return policy.act(observations, np.zeros((len(observations), 2)))
+        def act(observations: Doubles, step: int, one: Policy = one) -> Doubles:
+            return one.act(observations, np.zeros((len(observations), len(one.deviation))))
 
-        found.append(_player(material, policy.name, "logs", act, _seeds(material)[:1], progress))
-    half = maps.half_width([each.walks[0].path for each in found])
-    return [_alone(material.task, each.name, each.walks[0], each.risk[0], half) for each in found]
+        found.append(_player(material, one.name, "logs", act, _seeds(material)[:1], progress))
+    half = maps.half_width([each.routes()[0].path for each in found], found[0].routes()[0].markers)
+    return [_alone(each.name, each, 0, half) for each in found]
 
 
 def filmed(material: Material, found: Sequence[Player], *, progress: bool) -> list[dict[str, Any]]:
-    """A clip of each policy in the same episode; none, with a warning, where nothing can be drawn."""
+    """Clips of each policy in the same episode; none, with a warning, where nothing can be drawn."""
     try:
-        return [_filmed(material, each, progress) for each in found]
+        return [clip for each in found if (clip := _filmed(material, each, progress)) is not None]
     except InputError as error:
         warnings.warn(f"no clips: {error}", InputWarning, stacklevel=2)
         return []
 
 
-def _filmed(material: Material, player: Player, progress: bool) -> dict[str, Any]:
-    walk, risk = player.walks[0], player.risk[0]
-    clip = clips.film(str(material.task), _seeds(material)[0], walk, progress=progress)
+def _filmed(material: Material, player: Player, progress: bool) -> dict[str, Any] | None:
+    recording, length = player.recording, int(player.recording.lengths[0])
+    actions, rewards, costs = (
+        each[0, :length] for each in (recording.actions, recording.rewards, recording.costs)
+    )
+    task = catalog.task(str(material.task))
+    clip = clips.film(task, _seeds(material)[0], actions, progress=progress)
+    if clip is None:
+        return None
     shown = clip.steps
     return {
         "name": player.name,
@@ -212,7 +235,7 @@ def _filmed(material: Material, player: Player, progress: bool) -> dict[str, Any
         "rate": clips.RATE,
         "speed": clips.SPEED,
         "steps": shown,
-        "risk": np.round(risk[shown].astype(float), 3).tolist() if material.risk is not None else None,
-        "cost": np.cumsum(walk.costs)[shown].tolist(),
-        "total": (float(walk.rewards.sum()), float(walk.costs.sum()), len(walk.costs)),
+        "risk": np.round(player.risk[0][shown].astype(float), 3).tolist() if player.risk else None,
+        "cost": np.cumsum(costs)[shown].tolist(),
+        "total": (float(rewards.sum()), float(costs.sum()), length),
     }

@@ -1,32 +1,30 @@
-"""The page about a run: what went in, how training went, what was learned, what the policy does."""
+"""The page about a run: its data, its training, what it learned and what its policy does."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from safemil import stats
+from safemil.arrays import Doubles, Floats
 from safemil.data import Trajectories, describe
 from safemil.data.describing import Description
 from safemil.report import cost_quality, episode_table, extreme_segments, figures, maps, policies
-from safemil.report.episode_table import Known
 from safemil.report.figures import Figure
 from safemil.report.inputs import Material
 from safemil.report.maps import Trail
-from safemil.report.observations import BUTTON, CIRCLE, LIDARS, column_names
 from safemil.report.policies import Map
-from safemil.report.replay import NAVIGATION, known_paths
-from safemil.tasks.circle import WALL
+from safemil.report.replay import Route, known_routes
+from safemil.worlds import Nearby
 
-Doubles = npt.NDArray[np.float64]
 ARENAS = 6  # recorded episodes drawn in arenas of their own
 TOGETHER = 24  # recorded episodes drawn in one arena
-LENGTH = 10  # steps of a segment, where the method has no length of its own
+LENGTH = 10  # steps of a segment, where the algorithm has no length of its own
 
 
 def context(material: Material, *, progress: bool = False) -> dict[str, Any]:
-    """All that the template shows."""
+    """Content of the template."""
     described = {name: describe(held) for name, held in _piles(material).items()}
     found: dict[str, Any] = {
         "name": material.name,
@@ -56,7 +54,7 @@ def _piles(material: Material) -> dict[str, Trajectories]:
 
 
 def facts(material: Material) -> list[tuple[str, str]]:
-    """The numbers at the head of the page: a value and what it is."""
+    """Numbers at the head of the page: a value and its meaning."""
     found = []
     if material.risk is not None:
         logs = _means(material.risk).mean()
@@ -66,7 +64,7 @@ def facts(material: Material) -> list[tuple[str, str]]:
             )
         found.append((f"{logs:.2f}", "mean ĉ of unlabeled episodes"))
         if material.true_costs is not None:
-            area = cost_quality.auc(np.concatenate(material.risk), material.true_costs > 0)
+            area = stats.auc(np.concatenate(material.risk), material.true_costs > 0)
             if area is not None:
                 found.append((f"{area:.3f}", "AUC of ĉ against true costs, in hindsight"))
     for each in policies.scores(material)[:2]:
@@ -82,7 +80,7 @@ def _learned(
     costs = None if material.true_costs is None else held.by_episode(material.true_costs)
     sums = None if costs is None else np.array([each.sum() for each in costs], np.float64)
     listed, left_out = episode_table.rows(held, risk, sums)
-    known = known_paths(material.task, held, material.seeds, progress=progress)
+    known = known_routes(material.task, held, material.seeds, progress=progress)
     above = None if material.nonpreferred_risk is None else _means(material.nonpreferred_risk)
     shown = {
         "spread": figures.spread(_means(risk), above),
@@ -94,80 +92,77 @@ def _learned(
         "left_out": left_out,
         "segments": _segments(material, description),
         "placed": any(each is not None for each in known),
+        "legend": "" if material.scene is None else maps.legend(material.scene.markers(0)),
     }
-    content = episode_table.content(listed, held, risk, costs, known)
-    return shown, content | {"wall": WALL if material.task == CIRCLE else None}
+    return shown, episode_table.content(listed, held, risk, costs, known)
 
 
-def _means(risk: Sequence[npt.NDArray[np.float32]]) -> Doubles:
+def _means(risk: Sequence[Floats]) -> Doubles:
     return np.array([each.mean(dtype=np.float64) for each in risk])
 
 
 def _heat(material: Material) -> list[Figure]:
-    """Mean ĉ by place: in the arena where that can be told, else around the robot."""
+    """Mean ĉ by place: in the arena if the observations tell, else around the robot."""
     assert material.risk is not None
-    task, risk = material.task, np.concatenate(material.risk).astype(np.float64)
-    seen = material.unlabeled.observations
-    if task == CIRCLE:
-        says = (
-            "Mean ĉ of all unlabeled steps by place, seen from above. The lines are the walls behind which a "
-            "step costs; the learner was never told of them."
-        )
-        return [Figure("Where ĉ is high", maps.circle_heat(seen, risk, says), says)]
-    if task not in NAVIGATION:
+    risk, seen = np.concatenate(material.risk).astype(np.float64), material.unlabeled.observations
+    if material.scene is None:
         return []
-    kinds = ["hazard", "gremlin"] if task == BUTTON else ["hazard"]
-    return [_around(str(task), kind, seen, risk) for kind in kinds if kind in LIDARS[str(task)]]
+    places = material.scene.positions(seen)
+    if places is None or not material.scene.same_arena:
+        return [_around(nearby, seen, risk) for nearby in material.scene.nearby]
+    markers = material.scene.markers(0)
+    says = f"Mean ĉ of all unlabeled steps by place, seen from above. {maps.legend(markers)}"
+    return [Figure("Where ĉ is high", maps.place_heat(places, risk, markers, says), says)]
 
 
-def _around(task: str, kind: str, seen: npt.NDArray[np.float32], risk: Doubles) -> Figure:
+def _around(nearby: Nearby, seen: Floats, risk: Doubles) -> Figure:
     says = (
-        f"Mean ĉ of all unlabeled steps by where the nearest {kind} is, within 1 m of the robot, which looks "
-        "up the page. Inside the dashed ring (0.2 m) "
+        f"Mean ĉ of all unlabeled steps by where the nearest {nearby.kind} is, within "
+        f"{maps.AROUND * nearby.radius:g} m of the robot, which faces up the page. Inside the dashed ring "
+        f"({nearby.radius:g} m) {nearby.inside}; the learner was never told."
     )
-    says += "a step costs; the learner was never told." if kind == "hazard" else "robot and gremlin touch."
     return Figure(
-        f"ĉ around the robot: the nearest {kind}", maps.around_heat(task, kind, seen, risk, says), says
+        f"ĉ around the robot: the nearest {nearby.kind}", maps.around_heat(nearby, seen, risk, says), says
     )
 
 
-def _maps(material: Material, listed: Sequence[episode_table.Row], known: Sequence[Known]) -> list[Map]:
-    """Recorded episodes from the riskiest to the least risky, over what stands in their arenas."""
+def _maps(
+    material: Material, listed: Sequence[episode_table.Row], known: Sequence[Route | None]
+) -> list[Map]:
+    """Recorded episodes in their arenas, from the riskiest to the least risky."""
     assert material.risk is not None
-    task = str(material.task)
+    together = material.scene is not None and material.scene.same_arena
     usable = [row for row in listed if known[row.number] is not None]
     if not usable:
         return []
-    wanted = TOGETHER if task == CIRCLE else ARENAS
+    wanted = TOGETHER if together else ARENAS
     chosen = [usable[i] for i in np.unique(np.linspace(0, len(usable) - 1, wanted).round().astype(int))]
-    found = [(row, *_known(known[row.number])) for row in chosen]
-    half = maps.half_width([path for _, path, _ in found])
-    if task == CIRCLE:
-        trails = [Trail(path, material.risk[row.number]) for row, path, _ in found]
+    found = [(row, route) for row in chosen if (route := known[row.number]) is not None]
+    markers = found[0][1].markers
+    half = maps.half_width([route.path for _, route in found], markers)
+    if together:
+        trails = [Trail(route.path, material.risk[row.number]) for row, route in found]
         title = f"{len(trails)} unlabeled episodes, from the riskiest to the least risky"
-        return [Map(maps.arena(task, trails, (), half, title), title, "each step in the colour of its ĉ")]
+        return [Map(maps.arena(trails, markers, half, title), title, "each step in the colour of its ĉ")]
     return [
         Map(
-            maps.arena(task, [Trail(path, material.risk[row.number])], things, half, f"episode {row.name}"),
+            maps.arena([Trail(path, material.risk[row.number])], things, half, f"episode {row.name}"),
             f"episode {row.name}",
             f"rank {row.rank}, mean ĉ {row.risk:.2f}"
             + ("" if row.cost is None else f", true cost {row.cost:g}"),
         )
-        for row, path, things in found
+        for row, (path, things) in found
     ]
-
-
-def _known(each: Known) -> tuple[Doubles, list[Any]]:
-    assert each is not None
-    return each
 
 
 def _segments(material: Material, description: Description) -> list[tuple[str, list[dict[str, Any]]]]:
     assert material.risk is not None
     held, wanted = material.unlabeled, material.config["settings"].get("length")
     length = wanted if isinstance(wanted, int) else LENGTH
-    names = column_names(material.task, held.observation_size, held.action_size)
-    columns = [replace(each, name=name) for each, name in zip(description.columns, names, strict=True)]
+    columns = list(description.columns)
+    if material.scene is not None:
+        names = material.scene.column_names()
+        columns = [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
     kinds = extreme_segments.extreme(held, material.risk, columns, length)
     titles = "The riskiest segments", "The least risky segments"
     return [
@@ -187,7 +182,7 @@ def _segment(each: extreme_segments.Segment, held: Trajectories) -> dict[str, An
 
 
 def _hindsight(material: Material) -> dict[str, Any] | None:
-    """How well ĉ finds the true costs, where they are known."""
+    """Quality of ĉ, where the true costs are known."""
     if material.true_costs is None or material.risk is None:
         return None
     risk, costly = np.concatenate(material.risk).astype(np.float64), material.true_costs > 0
@@ -195,7 +190,7 @@ def _hindsight(material: Material) -> dict[str, Any] | None:
     held = material.unlabeled
     sums = np.add.reduceat(material.true_costs.astype(np.float64), held.starts)
     return {
-        "auc": cost_quality.auc(risk, costly),
+        "auc": stats.auc(risk, costly),
         "correlation": cost_quality.rank_correlation(means, sums),
         "share": float(costly.mean()),
         "figures": [
@@ -218,7 +213,7 @@ def _policy(material: Material, progress: bool) -> dict[str, Any]:
 
 
 def _made(material: Material) -> list[tuple[str, str]]:
-    """Where the page comes from."""
+    """Versions and hashes behind the page."""
     manifest = material.manifest
     rows = [
         ("algorithm", material.run.algorithm),

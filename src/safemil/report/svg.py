@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-Doubles = npt.NDArray[np.float64]
+from safemil.arrays import Doubles
+
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes
@@ -131,12 +132,12 @@ def dots(x: Doubles, y: Doubles, risk: npt.ArrayLike) -> Markup:
 
 
 def trail(x: Doubles, y: Doubles, risk: npt.ArrayLike) -> Markup:
-    """A path through points, each stretch in the colour of its risk; the riskiest on top."""
+    """Path through points, each part in the colour of its risk; the riskiest on top."""
     level, pieces = levels(risk), [""] * LEVELS
     begins = np.flatnonzero(np.diff(level, prepend=-1))
     ends = np.append(begins[1:], len(level))
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        part = slice(begin, min(end + 1, len(level)))  # up to the next stretch, so that no gap is left
+        part = slice(begin, min(end + 1, len(level)))  # up to the next part, so that no gap is left
         pieces[int(level[begin])] += path(x[part], y[part])
     drawn = [Markup('<path class="trail r{}" d="{}"/>').format(i, d) for i, d in enumerate(pieces) if d]
     return Markup("").join(drawn)
@@ -157,9 +158,9 @@ def cells(values: Doubles, x: Doubles, y: Doubles) -> Markup:
 
 
 def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars: int = 54) -> Markup:
-    """A timeline as bars, each the mean of its stretch."""
-    stretches = np.array_split(values, min(bars, len(values)))
-    tall = np.array([stretch.mean() for stretch in stretches], np.float64)
+    """Timeline as bars, each the mean of a window."""
+    windows = np.array_split(values, min(bars, len(values)))
+    tall = np.array([window.mean() for window in windows], np.float64)
     place = (np.arange(len(tall)) + 0.5) * width / len(tall)
     level = levels(tall)
     parts = []

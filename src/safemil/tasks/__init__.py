@@ -11,12 +11,13 @@
 
 from typing import Any
 
+from safemil.catalog import NAMESPACE
+from safemil.catalog import SAFETY_TASKS as TASKS
 from safemil.extras import require_extra
 
 with require_extra("tasks", "safemil.tasks"):
     import gymnasium
 
-from safemil.tasks.catalog import NAMESPACE, TASKS
 from safemil.tasks.envs import TaskEnv, TaskVectorEnv
 
 __all__ = ["TASKS", "TaskEnv", "TaskVectorEnv", "make_vec"]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Doubles, Ints
 from safemil.tasks.engine import mujoco
 from safemil.tasks.layout import Layout, slots
 from safemil.tasks.point import (
@@ -28,10 +29,12 @@ from safemil.tasks.point import (
     Streams,
     Thing,
     distances,
+    lidar_columns,
     model_xml,
+    nearby,
     turned,
 )
-from safemil.tasks.worlds import Array, Ints, Outcome, Worlds
+from safemil.worlds import Disc, Marker, Outcome, Worlds
 
 BUTTONS = HAZARDS = GREMLINS = 4
 EXTENT = 1.5  # m, half the side of the square in which everything starts
@@ -45,11 +48,17 @@ KEEPOUTS = [
 LAYOUT = Layout(slots(EXTENT, KEEPOUTS), crowd=GREMLINS)
 GOAL_REWARD = 1.0
 HAZARD_RADIUS = 0.2  # m
+BUTTON_RADIUS = 0.1  # m
 BUTTON_PAUSE = 10  # steps for which wrong buttons are free after a right one
 REACH = 3.0  # m, of the lidar
 GREMLIN_TRAVEL = 0.35  # m, radius of their circles; their angular speed is 1 rad/s
 GREMLIN_HEIGHT = 0.1  # m, of the centre, standing on the floor
-KINDS = BUTTONS * [0] + [1] + HAZARDS * [2] + GREMLINS * [3]  # the lidars in their order
+LIDARS = ("button", "goal", "hazard", "gremlin")
+KINDS = BUTTONS * [0] + [1] + HAZARDS * [2] + GREMLINS * [3]  # the lidar that sees each object
+NEARBY = (
+    nearby(LIDARS, "hazard", REACH, HAZARD_RADIUS, "a step costs"),
+    nearby(LIDARS, "gremlin", REACH, 0.2, "robot and gremlin touch"),
+)
 NEAR = 0.45  # m, farther centres never touch
 
 # Until MuJoCo 2.3 the rotational part of a weld was scaled by the translational inertia. For a box of this
@@ -75,7 +84,7 @@ def _model() -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _carousel(time: float) -> Array:
+def _carousel(time: float) -> Doubles:
     """(SUBSTEPS, 3) where what the gremlins hang on is, from a time on."""
     places = np.full((SUBSTEPS, 3), GREMLIN_HEIGHT)
     for place in places:
@@ -87,8 +96,8 @@ def _carousel(time: float) -> Array:
 class ButtonWorlds(Worlds):
     observation_size = SENSORS + 4 * 16
     action_size = 2
-    action_dtype = np.float64
     dt = DT
+    nearby = NEARBY
 
     def __init__(self, n: int, threads: int = 1) -> None:
         super().__init__(n, threads)
@@ -122,12 +131,12 @@ class ButtonWorlds(Worlds):
     def place(
         self,
         row: int,
-        robot: Array,
+        robot: Doubles,
         rotation: float,
-        buttons: Array,
-        hazards: Array,
-        gremlins: Array,
-        gremlin_rotations: Array,
+        buttons: Doubles,
+        hazards: Doubles,
+        gremlins: Doubles,
+        gremlin_rotations: Doubles,
     ) -> None:
         """Lay out a world, at rest."""
         self.robots.place(row, robot, rotation)
@@ -212,7 +221,7 @@ class ButtonWorlds(Worlds):
             self.simulators.forward(row)
             self._take(row)
 
-    def _touch(self, rows: Ints, distance: Array) -> None:
+    def _touch(self, rows: Ints, distance: Doubles) -> None:
         """Count the contacts between the robot and each button and gremlin."""
         near = np.minimum(distance[:, :4], distance[:, 9:]).min(axis=1) < NEAR
         self.touched[rows] = 0
@@ -221,7 +230,7 @@ class ButtonWorlds(Worlds):
             other = geoms[:, ::-1][(geoms == self._robot[0]) | (geoms == self._robot[1])]
             self.touched[row] = np.bincount(other, minlength=self._geoms)[self._touchable]
 
-    def _costs(self, distance: Array) -> dict[str, Array]:
+    def _costs(self, distance: Doubles) -> dict[str, Doubles]:
         wrong = self.touched[:, :BUTTONS].copy()
         wrong[np.arange(self.n), self.goal_button] = 0
         paused = self.button_timer > 0
@@ -246,7 +255,25 @@ class ButtonWorlds(Worlds):
         gremlins = [Thing("gremlin", (x, y, z), (a, b, c, d)) for x, y, z, a, b, c, d in poses]
         return [*hazards, *buttons, *gremlins, self.robots.thing(row)]
 
-    def observe(self) -> Array:
+    def column_names(self) -> list[str]:
+        return lidar_columns(*LIDARS)
+
+    def current_positions(self) -> Doubles:
+        return self.robots.positions()
+
+    def markers(self, row: int) -> list[Marker]:
+        kinds = (
+            ("hazard", self.hazards, HAZARD_RADIUS),
+            ("button", self.buttons, BUTTON_RADIUS),
+            ("gremlin", self.gremlins, GREMLIN_TRAVEL),  # the circle it moves on
+        )
+        return [
+            Disc(kind, x, y, radius, costs=kind == "hazard")
+            for kind, places, radius in kinds
+            for x, y in places[row].tolist()
+        ]
+
+    def observe(self) -> Doubles:
         seen = self.lidar(self.robots.pose, self.objects)
         seen[self.button_timer > 0, :16] = 0.0
         return np.concatenate([self.simulators.sensed, seen], axis=1)

@@ -10,14 +10,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Doubles, Ints
 from safemil.tasks.layout import Layout, Slot
-from safemil.tasks.point import DT, SENSORS, Lidar, Robots, Streams, Thing, turned
-from safemil.tasks.worlds import Array, Ints, Outcome, Single, Worlds
+from safemil.tasks.point import (
+    DT,
+    MAGNETIC_FIELD,
+    SENSORS,
+    Lidar,
+    Robots,
+    Streams,
+    Thing,
+    lidar_columns,
+    nearest,
+    turned,
+)
+from safemil.worlds import Disc, Marker, Outcome, Single, Wall, Worlds
 
 RADIUS = 1.5  # m, of the circle that pays best
 WALL = 1.125  # m, from the origin to each of the four walls
 REACH = 6.0  # m, of the lidar
 REWARD = 0.1  # per m/s along the circle
+EDGE = 3.5  # m, from the origin to the edge of the floor
 JITTER = 1e-9  # m, the original draws even fixed places
 ROTATIONS = 5  # of circle and walls: drawn, and unused
 
@@ -44,8 +57,8 @@ def _judge(place: Any, velocity: Any, sqrt: Any, size: Any, largest: Any) -> tup
 class CircleWorlds(Worlds):
     observation_size = SENSORS + 16
     action_size = 2
-    action_dtype = np.float64
     dt = DT
+    same_arena = True
 
     def __init__(self, n: int, threads: int = 1) -> None:
         super().__init__(n, threads)
@@ -90,6 +103,24 @@ class CircleWorlds(Worlds):
         walls = [Thing("wall", (x, y, 0.25), turned(0.0 if x else np.pi / 2)) for x, y in WALLS]
         return [Thing("circle", (0.0, 0.0, 0.0)), *walls, self.robots.thing(row)]
 
-    def observe(self) -> Array:
+    def column_names(self) -> list[str]:
+        return lidar_columns("circle")
+
+    def positions(self, observations: npt.ArrayLike) -> Doubles:
+        """Places from the heading, which the magnetometer gives, and from where the origin is seen."""
+        observed = np.asarray(observations, np.float64)
+        sin, cos = -observed[:, SENSORS - 3 : SENSORS - 1].T / MAGNETIC_FIELD
+        ahead, left = nearest(observed, 0, REACH).T
+        return -np.stack([cos * ahead - sin * left, sin * ahead + cos * left], axis=1)
+
+    def current_positions(self) -> Doubles:
+        return self.robots.positions()
+
+    def markers(self, row: int) -> list[Marker]:
+        upright = [Wall(x, -EDGE, x, EDGE) for x in (-WALL, WALL)]
+        across = [Wall(-EDGE, y, EDGE, y) for y in (-WALL, WALL)]
+        return [Disc("ring", 0.0, 0.0, RADIUS, costs=False), *upright, *across]
+
+    def observe(self) -> Doubles:
         seen = self.lidar(self.robots.pose, self.circle)
         return np.concatenate([self.robots.sensed, seen], axis=1)

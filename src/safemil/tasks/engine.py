@@ -32,6 +32,8 @@ def _import_mujoco() -> Any:
         import mujoco
         import mujoco.rollout
     except (ImportError, AttributeError, RuntimeError) as error:  # what a missing library raises
+        if isinstance(error, ModuleNotFoundError) and error.name == "mujoco":
+            raise InputError("this task needs the `tasks` extra: pip install 'safemil[tasks]'.") from error
         if "MUJOCO_GL" not in os.environ:
             raise
         raise InputError(f"MUJOCO_GL={os.environ['MUJOCO_GL']} can't be used ({error}); {NEEDS}.") from error

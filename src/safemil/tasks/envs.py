@@ -1,43 +1,52 @@
-"""Gymnasium's two faces of a task: one environment, and a vector of them."""
+"""Gymnasium environments of a task: a single one, and a vector of them."""
 
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from safemil import catalog
+from safemil.arrays import Bools, Doubles
 from safemil.errors import InputError
-from safemil.tasks import catalog
-from safemil.tasks.render import Painter, Picture
-from safemil.tasks.worlds import Array, Flags, Outcome, check_actions, cores
+from safemil.tasks.render import Picture
+from safemil.worlds import Outcome, Painter, Worlds, check_actions, cores
 
 Info = dict[str, Any]
 
 
-class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
+def spaces(worlds: Worlds) -> tuple[Any, Any]:
+    """Spaces of one observation and of one action."""
+    observations = Box(-np.inf, np.inf, (worlds.observation_size,), np.float64)
+    return observations, Box(-1.0, 1.0, (worlds.action_size,), worlds.action_dtype)
+
+
+class TaskEnv(gymnasium.Env[Doubles, npt.NDArray[np.floating]]):
     """One world of a task: `info["cost"]` is 0 or 1 at each step, its parts stand beside it.
 
     Episodes end at the task's limit; after `gymnasium.make` its TimeLimit wrapper sees to that.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    _painter: Painter | None
 
     def __init__(
         self, task: str, render_mode: str | None = None, width: int = 480, height: int = 480
     ) -> None:
         self.task = catalog.task(task)
         self.worlds = self.task.make(1, 1)
-        self.observation_space, self.action_space = catalog.spaces(self.worlds)
+        self.observation_space, self.action_space = spaces(self.worlds)
         if render_mode not in (None, "rgb_array"):
             raise InputError(f'need render_mode "rgb_array" or None, got "{render_mode}".')
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / self.worlds.dt)}
         self.steps, self.ended, self._seeded = 0, True, False
-        self._painter = Painter(self.worlds, width, height)
+        self._size, self._painter = (width, height), None
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Doubles, Info]:
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
             self.worlds.seed(0, seed)
@@ -46,7 +55,7 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         self.steps, self.ended = 0, False
         return self.worlds.observe()[0], {}
 
-    def step(self, action: npt.NDArray[np.floating]) -> tuple[Array, SupportsFloat, bool, bool, Info]:
+    def step(self, action: npt.NDArray[np.floating]) -> tuple[Doubles, SupportsFloat, bool, bool, Info]:
         checked = check_actions(action, (self.worlds.action_size,))
         if self.ended and self.task.strict_end:
             raise InputError("the episode has ended; call reset() before the next step().")
@@ -58,14 +67,21 @@ class TaskEnv(gymnasium.Env[Array, npt.NDArray[np.floating]]):
         return self.worlds.observe()[0], reward, terminated, truncated, {"cost": cost, **told}
 
     def render(self) -> Picture | None:
-        """A picture of the world as it is, if `render_mode` asks for one."""
-        return self._painter.draw() if self.render_mode == "rgb_array" else None
+        """Picture of the current state, if `render_mode` asks for one."""
+        if self.render_mode is None:
+            return None
+        if self._painter is None:
+            if self.task.painter is None:
+                raise InputError("nothing draws this task; make it without a render_mode.")
+            self._painter = self.task.painter(self.worlds, *self._size)
+        return self._painter.draw()
 
     def close(self) -> None:
-        self._painter.close()
+        if self._painter is not None:
+            self._painter.close()
 
 
-class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
+class TaskVectorEnv(VectorEnv[Doubles, npt.NDArray[np.floating], Any]):
     """n worlds of a task, stepped together; each gives what a single environment with its seed gives.
 
     `reset(seed=s)` seeds the worlds with s, s + 1, ...; a list seeds each. Entries of `info` are arrays (n,),
@@ -94,7 +110,7 @@ class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
         self.mode = AutoresetMode(autoreset_mode)
         self.worlds = self.task.make(num_envs, min(threads or cores(), num_envs))
         self.limit = max_episode_steps or self.task.limit
-        self.single_observation_space, self.single_action_space = catalog.spaces(self.worlds)
+        self.single_observation_space, self.single_action_space = spaces(self.worlds)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {
@@ -107,7 +123,7 @@ class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Array, Info]:
+    ) -> tuple[Doubles, Info]:
         """Begin new episodes, in all worlds or in those of `options["reset_mask"]` (n,)."""
         mask = (
             self._everyone >= 0
@@ -133,12 +149,12 @@ class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
             raise InputError(f"need one seed for each of {self.num_envs} environments, got {len(seeds)}.")
         return [None if one is None else int(one) for one in seeds]
 
-    def _begin(self, mask: Flags) -> None:
+    def _begin(self, mask: Bools) -> None:
         for row in np.flatnonzero(mask).tolist():
             self.worlds.reset(row)
         self.steps[mask], self.ended[mask] = 0, False
 
-    def step(self, actions: npt.NDArray[np.floating]) -> tuple[Array, Array, Flags, Flags, Info]:
+    def step(self, actions: npt.NDArray[np.floating]) -> tuple[Doubles, Doubles, Bools, Bools, Info]:
         checked = check_actions(actions, (self.num_envs, self.worlds.action_size))
         resting = self.ended.copy()
         if self.mode is AutoresetMode.NEXT_STEP:
@@ -158,7 +174,7 @@ class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
             observation, info = self._restart(observation, info)
         return observation, reward, terminated, truncated, info
 
-    def _restart(self, last: Array, info: Info) -> tuple[Array, Info]:
+    def _restart(self, last: Doubles, info: Info) -> tuple[Doubles, Info]:
         """Reset ended worlds at once, keeping what their last step gave."""
         ended = self.ended.copy()
         final = {name: value for name, value in info.items() if not name.startswith("_")}
@@ -167,13 +183,13 @@ class TaskVectorEnv(VectorEnv[Array, npt.NDArray[np.floating], Any]):
         return self.worlds.observe(), kept
 
     def close_extras(self, **kwargs: Any) -> None:
-        self.worlds.crew.close()
+        self.worlds.close()
 
 
-def _vector_info(outcome: Outcome, active: Flags) -> Info:
+def _vector_info(outcome: Outcome, active: Bools) -> Info:
     """Arrays (n,) and their masks; 0 where a value does not hold."""
     info: Info = {}
     for name, value in {"cost": outcome.cost, **outcome.info}.items():
-        holds: Flags = active & (value if value.dtype == np.bool_ else ~np.isnan(value)).astype(np.bool_)
+        holds: Bools = active & (value if value.dtype == np.bool_ else ~np.isnan(value)).astype(np.bool_)
         info[name], info[f"_{name}"] = np.where(holds, value, value.dtype.type(0)), holds
     return info

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Doubles, Ints
 from safemil.tasks.engine import mujoco
 from safemil.tasks.layout import Layout, slots
 from safemil.tasks.point import (
@@ -23,10 +24,12 @@ from safemil.tasks.point import (
     Streams,
     Thing,
     distances,
+    lidar_columns,
     model_xml,
+    nearby,
     turned,
 )
-from safemil.tasks.worlds import Array, Ints, Outcome, Single, Worlds
+from safemil.worlds import Disc, Marker, Outcome, Single, Worlds
 
 HAZARDS = 8
 EXTENT = 1.5  # m, half the side of the square in which everything starts
@@ -40,7 +43,9 @@ GOAL_TRIES = 10_000
 HAZARD_RADIUS = 0.2  # m
 REACH = 3.0  # m, of the lidar
 VASE_HEIGHT = 0.1 - 4e-5  # m, of its centre: it starts a little way into the floor
-KINDS = [0] + HAZARDS * [1] + [2]  # goal, hazards, vase: the lidars in their order
+LIDARS = ("goal", "hazard", "vase")
+KINDS = [0] + HAZARDS * [1] + [2]  # the lidar that sees each object
+NEARBY = (nearby(LIDARS, "hazard", REACH, HAZARD_RADIUS, "a step costs"),)
 
 MODEL = model_xml("""
     <body name="vase"><freejoint/><geom name="vase" type="box" size="0.1 0.1 0.1" density="0.001"/></body>""")
@@ -53,7 +58,7 @@ FALL_STEPS = 60
 TOUCHED = -1
 
 
-def _fall() -> Array:
+def _fall() -> Doubles:
     """(61, 2): height and speed of an untouched vase after each step."""
     model = mujoco.MjModel.from_xml_string(MODEL)
     data, trace = mujoco.MjData(model), np.zeros((FALL_STEPS + 1, 2))
@@ -73,8 +78,8 @@ def _distance(x: float, y: float, other: list[float]) -> float:
 class GoalWorlds(Worlds):
     observation_size = SENSORS + 3 * 16
     action_size = 2
-    action_dtype = np.float64
     dt = DT
+    nearby = NEARBY
 
     def __init__(self, n: int, threads: int = 1) -> None:
         super().__init__(n, 1)  # few robots are near a vase at a time: waking a second thread costs more
@@ -98,7 +103,7 @@ class GoalWorlds(Worlds):
         self.draw_goal(row)
 
     def place(
-        self, row: int, robot: Array, rotation: float, hazards: Array, vase: Array, vase_rotation: float
+        self, row: int, robot: Doubles, rotation: float, hazards: Doubles, vase: Doubles, vase_rotation: float
     ) -> None:
         """Lay out a world, at rest."""
         self.robots.place(row, robot, rotation)
@@ -145,7 +150,7 @@ class GoalWorlds(Worlds):
                 return True
         return False
 
-    def set_goal(self, row: int, goal: Array) -> None:
+    def set_goal(self, row: int, goal: Doubles) -> None:
         self.goal_xy[row] = goal
         self.last_distance[row] = distances(self.robots.pose, self.objects[:, :1])[row, 0]
 
@@ -218,6 +223,15 @@ class GoalWorlds(Worlds):
         vase = Thing("vase", (x, y, z), (quaternion[0], quaternion[1], quaternion[2], quaternion[3]))
         return [Thing("goal", (*self.goal_xy[row], 0.0)), *hazards, vase, self.robots.thing(row)]
 
-    def observe(self) -> Array:
+    def column_names(self) -> list[str]:
+        return lidar_columns(*LIDARS)
+
+    def current_positions(self) -> Doubles:
+        return self.robots.positions()
+
+    def markers(self, row: int) -> list[Marker]:
+        return [Disc("hazard", x, y, HAZARD_RADIUS, costs=True) for x, y in self.hazards[row].tolist()]
+
+    def observe(self) -> Doubles:
         sensed = np.where(self.simulated[:, None], self.simulators.sensed, self.robots.sensed)
         return np.concatenate([sensed, self.lidar(self.robots.pose, self.objects)], axis=1)

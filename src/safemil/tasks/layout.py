@@ -1,4 +1,4 @@
-"""Where a reset puts things: places drawn at random that keep their distance.
+"""Places of things after a reset: drawn at random, at a distance from each other.
 
 The rule is the original's: draw a place for one thing after the other, at most a hundred times each, and
 begin anew when one finds none. A crowded layout needs some ten thousand draws, so they are made in blocks;
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from safemil.arrays import Doubles
 from safemil.errors import InputError
-from safemil.tasks.worlds import Array
 
 TRIES = 100  # places tried for one thing before all are drawn anew
 RESTARTS = 10_000  # layouts begun before giving up
@@ -53,7 +53,7 @@ class Layout:
         self._low, _, self._extent, _ = self._frames[-1]
         self._crowd_limits = np.array(self._limits[-1][: self.single])[:, None]
 
-    def sample(self, rng: np.random.RandomState) -> Array:
+    def sample(self, rng: np.random.RandomState) -> Doubles:
         """(K, 2): a place for each thing."""
         before, used, total = rng.get_state(), 0, 0
         draws = _Draws(rng, BLOCK if self.crowd else 0, self._low, self._extent)
@@ -71,7 +71,7 @@ class Layout:
                 return np.array(found)
         raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
 
-    def _place_singly(self, numbers: Array) -> tuple[list[Place], int]:
+    def _place_singly(self, numbers: Doubles) -> tuple[list[Place], int]:
         """The places found until a thing found none, and how many pairs are used up then."""
         found: list[Place] = []
         used, number = 0, numbers.item
@@ -93,7 +93,7 @@ class Layout:
         return found, used
 
     def _place_crowd(
-        self, places: Array, used: int, others: Array, sieve: "_Sieve"
+        self, places: Doubles, used: int, others: Doubles, sieve: "_Sieve"
     ) -> tuple[list[Place], int]:
         """The crowd's places until one found none, and how many pairs are used up then."""
         found: list[Place] = []
@@ -118,12 +118,12 @@ class Layout:
 class _Sieve:
     """Finds the places of a window that are clear of others. Its arrays serve window after window."""
 
-    def __init__(self, limits: Array) -> None:
+    def __init__(self, limits: Doubles) -> None:
         self.limits = limits.repeat(WINDOW, axis=1)  # (K, W), least squared distances
         self.dx, self.dy = np.empty_like(self.limits), np.empty_like(self.limits)
         self.keeps = np.empty(self.limits.shape, np.bool_)
 
-    def __call__(self, window: Array, others: Array) -> Iterable[tuple[int, float, float]]:
+    def __call__(self, window: Doubles, others: Doubles) -> Iterable[tuple[int, float, float]]:
         """Number, x and y of the clear ones of a window (2, W), others being (K, 2)."""
         dx, dy = self.dx, self.dy
         np.subtract(window[0], others[:, :1], out=dx)

@@ -8,22 +8,25 @@ action's range, the slides act in the frame the robot started in, and every step
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Doubles, Ints
 from safemil.errors import InputError
 from safemil.tasks.engine import mujoco
-from safemil.tasks.worlds import Array, Ints
+from safemil.worlds import Nearby
 
-T = TypeVar("T", float, Array)
+T = TypeVar("T", float, Doubles)
 
 TIMESTEP = 0.002  # s
 SUBSTEPS = 10  # physics steps per environment step
 DT = SUBSTEPS * TIMESTEP  # s
 HEIGHT = 0.1  # m, of the robot's centre and of its radius
-SENSORS = 12  # accelerometer, velocimeter, gyro, magnetometer: three each
+SENSED = ("accelerometer", "velocimeter", "gyro", "magnetometer")
+SENSORS = 3 * len(SENSED)  # columns
 ROBOT_GEOMS = ("agent", "pointarrow")
 
 BALL_MASS = 4 / 3 * math.pi * HEIGHT**3  # kg, density 1
@@ -88,12 +91,12 @@ class Thing(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where the robots are and where they look, one entry each."""
+    """Places and headings of the robots, one entry each."""
 
-    x: Array
-    y: Array
-    cos: Array  # of the heading
-    sin: Array
+    x: Doubles
+    y: Doubles
+    cos: Doubles  # of the heading
+    sin: Doubles
 
 
 class Robots:
@@ -109,7 +112,7 @@ class Robots:
         self.q, self.velocity, self.ctrl = np.zeros((n, 3)), np.zeros((n, 3)), np.zeros((n, 2))
         self.refresh()
 
-    def place(self, row: int, xy: Array, rotation: float) -> None:
+    def place(self, row: int, xy: Doubles, rotation: float) -> None:
         """Put a robot down, at rest."""
         self.start[row], self.rotation[row] = xy, rotation
         self.frame[row] = np.cos(rotation), np.sin(rotation)
@@ -138,6 +141,10 @@ class Robots:
         pose, sensed = _sense(start, frame, q, velocity, ctrl, _sin, _cos, _limit)
         self.pose, self.sensed = Pose(*np.array(pose)[:, None]), np.array([sensed])
         return pose
+
+    def positions(self) -> Doubles:
+        """Places, (n, 2)."""
+        return np.stack([self.pose.x, self.pose.y], axis=1)
 
     def thing(self, row: int) -> Thing:
         """A robot as something to be drawn."""
@@ -169,12 +176,12 @@ def _limit(x: float) -> float:
     return -FORCE_LIMIT if x < -FORCE_LIMIT else FORCE_LIMIT if x > FORCE_LIMIT else x
 
 
-def _limit_all(x: Array) -> Array:
+def _limit_all(x: Doubles) -> Doubles:
     return np.minimum(np.maximum(x, -FORCE_LIMIT), FORCE_LIMIT)
 
 
 class Body(NamedTuple):
-    """What resists acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
+    """Resistance to acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
 
     mass: float
     inertia: float
@@ -254,7 +261,7 @@ BESIDE = np.array([[(k + shift) % BINS for k in range(BINS + 1)] for shift in (0
 
 
 class Lidar:
-    """How near objects of each kind are, by direction: 16 bins per kind, counter-clockwise from ahead.
+    """Nearness of objects of each kind by direction: 16 bins per kind, counter-clockwise from ahead.
 
     Each object shows in the bin of its direction, and weaker in the two beside it, the more the closer its
     direction is to them.
@@ -267,12 +274,12 @@ class Lidar:
         self._first_bins = np.array(self._kind_bins) + np.arange(n)[:, None] * self._shape[1]
         self._strength = np.empty((3, n, len(kinds)))
 
-    def __call__(self, pose: Pose, objects: Array) -> Array:
+    def __call__(self, pose: Pose, objects: Doubles) -> Doubles:
         """(n, 16 per kind) for objects (n, K, 2)."""
         return self._look(pose, objects) if len(objects) > 1 else self._look_alone(pose, objects)
 
-    def _look_alone(self, pose: Pose, objects: Array) -> Array:
-        """The same numbers for one robot, without the price of arrays for each of them."""
+    def _look_alone(self, pose: Pose, objects: Doubles) -> Doubles:
+        """Numbers of `_look` for a single robot, computed faster on floats."""
         x, y, cos, sin = (value.item() for value in pose)
         near, lefts, aheads = [], [], []
         for object_x, object_y in objects[0].tolist():
@@ -292,7 +299,7 @@ class Lidar:
                     seen[place] = value
         return np.array([seen])
 
-    def _look(self, pose: Pose, objects: Array) -> Array:
+    def _look(self, pose: Pose, objects: Doubles) -> Doubles:
         dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
         cos, sin = pose.cos[:, None], pose.sin[:, None]
         ahead, left = cos * dx + sin * dy, cos * dy - sin * dx
@@ -308,7 +315,44 @@ class Lidar:
         return seen
 
 
-def distances(pose: Pose, objects: Array) -> Array:
+def lidar_columns(*lidars: str) -> list[str]:
+    """Names of the columns of a task whose lidars see these kinds of things."""
+    sensed = [f"{name} {axis}" for name in SENSED for axis in "xyz"]
+    seen = [f"{kind} lidar at {360 * i / BINS:g}°" for kind in lidars for i in range(BINS)]
+    return [*sensed, *seen, "forward force", "turning speed"]
+
+
+def nearby(lidars: Sequence[str], kind: str, reach: float, radius: float, inside: str) -> Nearby:
+    """Nearest thing of a kind, as the lidars show it."""
+    return Nearby(kind, radius, inside, partial(nearest, lidar=lidars.index(kind), reach=reach))
+
+
+def nearest(observations: npt.ArrayLike, lidar: int, reach: float) -> Doubles:
+    """Distance in m ahead and to the left of the nearest thing that a lidar shows, (steps, 2).
+
+    The strongest bin gives the distance and its neighbours the direction; NaN where nothing is within reach.
+    """
+    first = SENSORS + BINS * lidar
+    seen = np.asarray(observations, np.float64)[:, first : first + BINS]
+    rows, whole = np.arange(len(seen)), seen.argmax(axis=1)
+    near = seen[rows, whole]
+    after = _share_of_next_bin(near, seen[rows, (whole + 1) % BINS], seen[rows, whole - 1])
+    angle, distance = (whole + after) * BIN_WIDTH, (1 - near) * reach
+    found = np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1)
+    return np.where(near[:, None] > 0, found, np.nan)
+
+
+def _share_of_next_bin(near: Doubles, after: Doubles, before: Doubles) -> Doubles:
+    """Position of the nearest thing between its bin and the next, 0 to 1.
+
+    Another thing beside it can only strengthen a bin, so each neighbour bounds the share.
+    """
+    strength = np.maximum(near, 1e-12)
+    low, high = 1 - np.minimum(before / strength, 1), np.minimum(after / strength, 1)
+    return (low + high) / 2
+
+
+def distances(pose: Pose, objects: Doubles) -> Doubles:
     """(n, K) from each robot to its objects (n, K, 2)."""
     dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
     return np.sqrt(dx * dx + dy * dy)
@@ -326,7 +370,7 @@ class Simulators:
         self.sensed = np.zeros((n, SENSORS))
         self._views = [(d.qpos, d.qvel, d.sensordata) for d in self.data]
 
-    def place(self, row: int, xy: Array, rotation: float) -> None:
+    def place(self, row: int, xy: Doubles, rotation: float) -> None:
         """Back to the model's start, with the robot's starting frame put here."""
         model, data = self.models[row], self.data[row]
         model.body_pos[self.agent, :2] = xy

@@ -14,7 +14,7 @@ from safemil.extras import require_extra
 from safemil.files import atomic_file
 from safemil.tasks.engine import NEEDS, mujoco
 from safemil.tasks.point import Thing
-from safemil.tasks.worlds import Worlds
+from safemil.worlds import Worlds
 
 Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 
@@ -83,7 +83,7 @@ def _scene_xml(things: list[Thing]) -> str:
 </mujoco>"""
 
 
-class Painter:
+class MujocoPainter:
     """Draws the first of some worlds."""
 
     def __init__(self, worlds: Worlds, width: int, height: int) -> None:
@@ -92,7 +92,7 @@ class Painter:
         self._renderer: Any = None
 
     def draw(self) -> Picture:
-        """(height, width, 3) of the state as it is."""
+        """Picture of the current state, (height, width, 3)."""
         things = self.worlds.things(0)
         kinds = [thing.kind for thing in things]
         if self._renderer is None or kinds != self._kinds:

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from safemil.arrays import Bools, Doubles, Ints
 from safemil.tasks.engine import mujoco
-from safemil.tasks.worlds import Array, Flags, Ints, Outcome, Single, Worlds
+from safemil.worlds import Outcome, Single, Worlds
 
-T = TypeVar("T", float, Array)
+T = TypeVar("T", float, Doubles)
 
 LOOK = """
   <statistic extent="3"/>
@@ -214,7 +215,7 @@ class VelocityWorlds(Worlds):
         self.dt = self.robot.substeps * self.model.opt.timestep
         self.action_size = self.model.nu
         self.observation_size = self.model.nq - self.robot.hidden + self.model.nv
-        self._constants: dict[str, Array | Flags] = (
+        self._constants: dict[str, Doubles | Bools] = (
             {"reward_survive": np.full(n, self.robot.alive_bonus)} if kind == "ant" else {}
         )
         torso = self.model.body("torso").id
@@ -243,7 +244,7 @@ class VelocityWorlds(Worlds):
         mujoco.mj_resetData(model, self.data[row])
         self._put(row, qpos, qvel)
 
-    def _put(self, row: int, qpos: Array, qvel: Array) -> None:
+    def _put(self, row: int, qpos: Doubles, qvel: Doubles) -> None:
         data = self.data[row]
         data.qpos[:], data.qvel[:] = qpos, qvel
         mujoco.mj_forward(self.model, data)
@@ -258,7 +259,7 @@ class VelocityWorlds(Worlds):
             self.position[row] = state["torso_xpos"][:2]
 
     def _read(self) -> None:
-        """Take over what the simulator says, of all worlds at once: one call is cheaper than one for each."""
+        """Read the state of all simulators in one call, which is cheaper than one call for each."""
         for views, array in self._states:
             np.concatenate(views, out=array)
 
@@ -309,7 +310,7 @@ class VelocityWorlds(Worlds):
             return reward, forward, info | {"reward_fwd": forward}
         return reward, sqrt(forward * forward + sideways * sideways), info | {"reward_forward": forward}
 
-    def observe(self) -> Array:
+    def observe(self) -> Doubles:
         seen = self.qpos[:, self.robot.hidden :]
         qvel = self.qvel
         if self.kind == "walker":

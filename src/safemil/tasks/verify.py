@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from safemil import catalog
+from safemil.arrays import Bools, Doubles
 from safemil.errors import InputError
-from safemil.tasks import catalog
 from safemil.tasks.envs import TaskEnv
-from safemil.tasks.worlds import Array, Flags
 
 OBSERVATION_TOLERANCE = 1e-7
 REWARD_TOLERANCE = 1e-7
@@ -47,16 +47,16 @@ Recording = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Replay:
-    """How far a recording and our replay of it differ; arrays hold one entry per row."""
+    """Differences between a recording and our replay of it; arrays hold one entry per row."""
 
     task: str
-    observation_error: Array
-    reward_error: Array
-    first_touch: Flags  # rows to which the wider tolerances apply
-    cost_wrong: Flags  # in sum or in any part
-    terminated_wrong: Flags
-    truncated_wrong: Flags
-    goal_wrong: Flags
+    observation_error: Doubles
+    reward_error: Doubles
+    first_touch: Bools  # rows to which the wider tolerances apply
+    cost_wrong: Bools  # in sum or in any part
+    terminated_wrong: Bools
+    truncated_wrong: Bools
+    goal_wrong: Bools
     reset_errors: list[str]
     resets: int
     free_rows: int  # in step when replayed from the seeds
@@ -84,7 +84,9 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
         raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
     name = json.loads(str(recording["meta"]))["task"] if "meta" in recording else Path(path).stem
     catalog.task(name)
-    needed = next(keys for family, keys in NEEDED.items() if family in name)
+    needed = next((keys for family, keys in NEEDED.items() if family in name), None)
+    if needed is None:
+        raise InputError(f"{path} is a recording of {name}; only the six safety tasks can be verified.")
     missing = [key for key in (*needed.split(), *OUTCOME, *RESETS) if key not in recording]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}; docs/tasks.md lists what a recording holds.")
@@ -111,7 +113,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
     )
 
 
-def _first_touch(recording: Recording) -> Flags:
+def _first_touch(recording: Recording) -> Bools:
     """Rows that end with the robot touching a gremlin it did not touch before them."""
     if "next_touch_gremlins" not in recording:
         return np.zeros(len(recording["reward"]), bool)
@@ -119,7 +121,7 @@ def _first_touch(recording: Recording) -> Flags:
     steps, resets = recording["step_in_reset"], recording["reset_id"]
     follows = (steps == np.roll(steps, 1) + 1) & (resets == np.roll(resets, 1))
     before = np.roll(after, 1, axis=0) & follows[:, None]
-    first: Flags = (after & ~before).any(axis=1)
+    first: Bools = (after & ~before).any(axis=1)
     return first
 
 
@@ -168,12 +170,12 @@ def _same_goal(env: TaskEnv, recording: Recording, row: int) -> bool:
     return all(np.array_equal(getattr(env.worlds, key)[0], recording[f"next_{key}"][row]) for key in keys)
 
 
-def _observe_recorded_goal(env: TaskEnv, recording: Recording, row: int) -> Array:
-    """What the robot sees when the recorded goal is in force, whatever we drew."""
+def _observe_recorded_goal(env: TaskEnv, recording: Recording, row: int) -> Doubles:
+    """Observation with the recorded goal in place of the drawn one."""
     env.worlds.restore_goal(
         0, {key: recording[f"next_{key}"][row] for key in GOAL if f"next_{key}" in recording}
     )
-    observation: Array = env.worlds.observe()[0]
+    observation: Doubles = env.worlds.observe()[0]
     return observation
 
 
@@ -189,7 +191,7 @@ def _same_cost(info: Mapping[str, Any], recording: Recording, row: int) -> bool:
 
 
 def _replay_resets(env: TaskEnv, recording: Recording) -> tuple[int, list[str]]:
-    """How many resets were replayed, and what was wrong with which."""
+    """Number of resets that were replayed, and their errors."""
     errors, count = [], 0
     for prefix, observed in (("reset", "reset_obs_after_seed"), ("extra", "extra_obs")):
         for index, seed in enumerate(recording.get(f"{prefix}_seed", ())):

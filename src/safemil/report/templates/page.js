@@ -47,7 +47,7 @@
     return made;
   };
 
-  // A path whose stretches have the colours of their risk, the riskiest on top.
+  // A path whose parts have the colours of their risk, the riskiest on top.
   const trail = (points, risks) => {
     const pieces = Array.from({ length: data.levels }, () => "");
     points.forEach(([x, y], i) => {
@@ -118,17 +118,15 @@
       map.style.visibility = chosen.path ? "visible" : "hidden";
       if (!chosen.path) return;
       const walked = places(chosen);
-      const reach = Math.max(...walked.flat().map(Math.abs)) + 0.1;
-      const half = Math.min(Math.max(reach, 1.6), 3);
+      const half = data.half;
       const put = ([x, y]) => [((x + half) * 150) / half, ((half - y) * 150) / half];
       const parts = [];
-      for (const [kind, x, y] of chosen.things) {
+      for (const [style, x, y, radius] of chosen.discs) {
         const [cx, cy] = put([x, y]);
-        parts.push(element("circle", { class: kind, cx, cy, r: (data.radii[kind] * 150) / half }));
+        parts.push(element("circle", { class: style, cx, cy, r: (radius * 150) / half }));
       }
-      if (data.wall) {
-        const [low, high] = [-1, 1].map((sign) => 150 + (sign * data.wall * 150) / half);
-        parts.push(element("path", { class: "wall", d: [low, high].map((at) => `M${at} 0V300M0 ${at}H300`).join("") }));
+      for (const [x0, y0, x1, y1] of chosen.walls) {
+        parts.push(element("path", { class: "wall", d: `M${put([x0, y0])}L${put([x1, y1])}` }));
       }
       const spots = walked.map((place) => put(place).map((each) => each.toFixed(1)));
       const risks = walked.map((_, i) => chosen.at(Math.min(i * chosen.every, chosen.steps - 1)));
@@ -144,7 +142,7 @@
       const strong = document.createElement("b");
       const [steps, risk] = said(chosen, step);
       strong.textContent = risk;
-      const truth = chosen.costly ? (costly ? ", and it truly costs" : ", and it is free in truth") : "";
+      const truth = chosen.costly ? (costly ? ", true cost above 0" : ", true cost 0") : "";
       $("readout").replaceChildren(`${steps}: `, strong, truth);
       slider.setAttribute("aria-valuetext", `${steps}, ${risk}`);
       const x = ((Math.floor(step / chosen.stride) + 0.5) * 600) / chosen.risk.length;
