@@ -106,10 +106,12 @@ def test_the_policy_is_risky_at_most_a_fifth_as_often_as_bc(speed, speed_run):
     assert np.mean(ours) <= np.mean(theirs) / 5
 
 
-def test_reckless_episodes_rank_above_careful_ones_though_no_column_names_the_disc(disc):
-    # As many updates as the cost has by default, so that the policy has none. Of three seeds, the mean.
-    run = safemil.train(
-        "safemil", nonpreferred=disc.nonpreferred, unlabeled=disc.unlabeled, updates=2000, seeds=3
-    )
-    means = np.array([episode.mean() for episode in run.cost(disc.heldout)])
-    assert auc(means, disc.heldout_reckless) >= 0.9
+def test_the_cost_finds_the_disc_that_no_column_names(disc):
+    run = safemil.train("safemil", nonpreferred=disc.nonpreferred, unlabeled=disc.unlabeled, updates=1601)
+    costs, risky = run.cost(disc.heldout), disc.heldout_truth.costs > 0
+    steps, bad = np.concatenate(costs), np.repeat(disc.heldout_reckless, disc.heldout.lengths)
+    assert auc([episode.mean() for episode in costs], disc.heldout_reckless) >= 0.99
+    assert auc(steps, risky) >= 0.97
+    assert auc(steps[bad], risky[bad]) >= 0.93
+    assert steps[risky].mean() > 0.85  # near 1 only where good episodes never go
+    assert 0.3 < steps[~risky].mean() < 0.6  # about ½ where both do it
