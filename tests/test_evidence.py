@@ -359,11 +359,12 @@ def test_the_length_of_a_race_gives_its_label_away():
         aggregate="mean",
         names=["X", "Y", "yaw", "steer", "throttle"],
     )
-    assert found.length.name == "low length"
+    assert found.length.name == "short episodes"
     assert found.length.auc > 0.7
     assert found.length.auc > found.start.auc
     assert found.length.p_value < 0.01
     assert found.leaks()[0] == (
-        f"The length of an episode alone ranks incidents with AUC {found.length.auc:.2f} (low length): "
-        "does an episode end at its incident?"
+        f"The length of an episode alone ranks incidents with AUC {found.length.auc:.2f} (short "
+        "episodes): does an episode end at its incident?"
     )
+    assert found.leaks()[1].startswith("No single column ranks incidents as well as the length (best: ")

@@ -108,7 +108,9 @@ class Evidence:
                 f"The first {FIRST_STEPS} steps alone rank incidents with AUC {self.start.auc:.2f} "
                 f"({self.start.name}): does the place, the driver or the start give the label away?"
             )
-        if self._is_leak(self.column):
+        if self._is_leak(self.length) and self.column.auc < self.length.auc:
+            found.append(f"No single column ranks incidents as well as the length {self._best(self.column)}.")
+        elif self._is_leak(self.column):
             found.append(
                 f"A single column ranks incidents as well as the cost, with AUC {self.column.auc:.2f} "
                 f"({self.column.name}): is it the cause of incidents, or does it give the label away?"
@@ -155,10 +157,11 @@ class Evidence:
 
     def _no_leak(self) -> str:
         best = max(self.length, self.start, self.column, key=lambda rule: rule.auc)
-        found = f"(best: {best.name}, {best.auc:.2f}; chance reaches {self.chance_rule:.2f})"
-        known = best.p_value < RULE_LEVEL
-        how = "as well" if known else "beyond chance"
-        return f"No single column, nor the length, ranks incidents {how} {found}."
+        how = "as well" if best.p_value < RULE_LEVEL else "beyond chance"
+        return f"No single column, nor the length, ranks incidents {how} {self._best(best)}."
+
+    def _best(self, rule: Rule) -> str:
+        return f"(best: {rule.name}, {rule.auc:.2f}; chance reaches {self.chance_rule:.2f})"
 
     def _calibration(self) -> list[str]:
         if self.calibration is None:
@@ -421,10 +424,9 @@ def _rules(
     sided = np.maximum(aucs, 1 - aucs)
     chance = sided[1:].max(axis=1)
 
-    def rule(index: int, name: str) -> Rule:
+    def rule(index: int, low: str, high: str) -> Rule:
         p_value = (1 + int((chance >= sided[0, index] - 1e-9).sum())) / (1 + PERMUTATIONS)
-        side = "high" if aucs[0, index] >= 0.5 else "low"
-        return Rule(f"{side} {name}", float(sided[0, index]), p_value)
+        return Rule(high if aucs[0, index] >= 0.5 else low, float(sided[0, index]), p_value)
 
     per_column = ("mean", "minimum", "maximum")
     whole = [f"{kind} of {name}" for kind in per_column for name in columns]
@@ -432,9 +434,9 @@ def _rules(
     best_column = 1 + int(sided[0, 1 : 1 + len(whole)].argmax())
     start = f"mean of {columns[best_start - 1 - len(whole)]} in the first {FIRST_STEPS} steps"
     return {
-        "length": rule(0, "length"),
-        "start": rule(best_start, start),
-        "column": rule(best_column, whole[best_column - 1]),
+        "length": rule(0, "short episodes", "long episodes"),
+        "start": rule(best_start, f"low {start}", f"high {start}"),
+        "column": rule(best_column, f"low {whole[best_column - 1]}", f"high {whole[best_column - 1]}"),
         "chance_rule": float(np.quantile(chance, 1 - RULE_LEVEL)),
     }
 

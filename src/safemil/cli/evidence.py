@@ -4,7 +4,7 @@ from safemil.cli.arguments import RunPath
 
 
 def evidence(run: RunPath, *, json: bool = False) -> None:
-    """Print how well a run tells incidents from good episodes, judged without true costs.
+    """Print how well a run recognises incidents, judged without true costs.
 
     safemil evidence runs/first
 
