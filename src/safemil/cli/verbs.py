@@ -19,6 +19,7 @@ from safemil.cli.arguments import (
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
+from safemil.cli.evidence import evidence
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -281,6 +282,7 @@ def _console() -> Any:
 COMMANDS = {
     "demo": demo,
     "train": train,
+    "evidence": evidence,
     "score": score,
     "algorithms": algorithms,
     "evaluate": evaluate,
