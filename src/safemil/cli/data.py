@@ -43,23 +43,29 @@ def make(
     from safemil import catalog
     from safemil.errors import InputError
 
-    demonstrate = catalog.task(name).demonstrate
-    if demonstrate is None:
+    task = catalog.task(name)
+    if task.demonstrate is None:
         _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
         out = out or Path("data") / name.replace(":", "-")
-        _make_piles(demonstrate, 200 if episodes is None else episodes, seed, out, overwrite)
+        _make_piles(task, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
-def _make_piles(demonstrate: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
+def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
     """Write the two piles without their true costs, and held-out episodes with them."""
     from safemil.data import save
     from safemil.data.piles import draw_piles
     from safemil.files import atomic_folder
 
-    piles = draw_piles(demonstrate, unlabeled=episodes, seed=seed)
+    piles = draw_piles(
+        task.demonstrate,
+        unlabeled=episodes,
+        preferred_share=task.careful_share,
+        rare_incidents=task.rare_incidents,
+        seed=seed,
+    )
     with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
         save(folder / "incidents.parquet", piles.nonpreferred)
         save(folder / "logs.parquet", piles.unlabeled)
