@@ -383,11 +383,13 @@ def test_lemma_one_agrees_with_simulation():
 
 
 def test_advice_warns_where_bags_are_too_small():
-    assert len(advice(Config(bag_size=128), preferred_share=0.5)) == 1
-    lines = advice(Config(bag_size=8), preferred_share=0.1)
+    bags = safemil.PRESETS["paper"]
+    assert len(advice(bags, preferred_share=0.5)) == 1
+    lines = advice(dataclasses.replace(bags, bag_size=8), preferred_share=0.1)
     assert "holds a preferred episode with 99% probability if at least 43.8%" in lines[0]
     assert "warning: with 10.0% preferred it does so with 57%; set bag_size=44 or more" in lines[1]
-    assert "no bag size helps" in advice(Config(), preferred_share=0.0)[1]
+    assert "no bag size helps" in advice(bags, preferred_share=0.0)[1]
+    assert advice(Config(), preferred_share=0.0) == []  # the calibrated cost has no bags
 
 
 def test_the_paper_preset_is_table_two():

@@ -89,7 +89,8 @@ class Learner(NamedTuple):
     heldout: Bool[Array, "M episodes"]  # episodes that a network does not see, non-preferred ones first
     judge_seed: UInt32[Array, ""]  # draws the steps of all judgements
     kinds: Kinds
-    ranking: Ranking
+    first_ranking: Ranking  # by the first round, in which no unlabeled episode is an example of an incident
+    ranking: Ranking  # by both rounds
 
 
 def init(members: int, hidden: tuple[int, ...], optimiser: Optimiser, data: Dataset, key: Array) -> Learner:
@@ -98,6 +99,7 @@ def init(members: int, hidden: tuple[int, ...], optimiser: Optimiser, data: Data
     nets = _networks(members, hidden, data, key_nets)
     incidents, logs = jnp.ones(len(data.nonpreferred.lengths)), jnp.ones(len(data.unlabeled.lengths))
     unknown = jnp.zeros(())
+    no_ranking = Ranking(0 * incidents, 0 * logs, jnp.zeros((), jnp.int32), unknown, unknown, unknown)
     return Learner(
         cost=CalibratedCost(nets, jax.tree.map(jnp.zeros_like, nets), jnp.ones(())),
         nets=nets,
@@ -106,7 +108,8 @@ def init(members: int, hidden: tuple[int, ...], optimiser: Optimiser, data: Data
         heldout=_halves(members, len(incidents), len(logs), key_halves),
         judge_seed=jax.random.bits(key_judge),
         kinds=Kinds(jnp.concatenate([incidents, 0 * logs]), jnp.concatenate([0 * incidents, logs])),
-        ranking=Ranking(0 * incidents, 0 * logs, jnp.zeros((), jnp.int32), unknown, unknown, unknown),
+        first_ranking=no_ranking,
+        ranking=no_ranking,
     )
 
 
@@ -229,6 +232,7 @@ def begin_second_round(
         opt=jax.vmap(optimiser.init)(nets),
         best_loss=jnp.full((), jnp.inf),
         kinds=Kinds(jnp.concatenate([incidents, bad]), jnp.concatenate([0 * incidents, good])),
+        first_ranking=ranking,
         ranking=ranking,
     )
 
@@ -240,9 +244,8 @@ def finish(learner: Learner, data: Dataset, key: Array) -> Learner:
     scores say nothing about how many there are.
     """
     _, temperature = _calibrated_loss(learner, learner.cost.logits, data)
-    again = rank(learner, data, key)
-    first = learner.ranking
-    ranking = again._replace(share=first.share, share_high=first.share_high)
+    first = learner.first_ranking
+    ranking = rank(learner, data, key)._replace(share=first.share, share_high=first.share_high)
     cost = eqx.tree_at(lambda cost: cost.temperature, learner.cost, temperature)
     return learner._replace(cost=cost, ranking=ranking)
 
@@ -329,3 +332,59 @@ def share_like(incidents: Float[Array, " n"], unlabeled: Float[Array, " m"]) -> 
     ratios = (unlabeled[None, :] >= ordered[:, None]).mean(axis=1) / above
     errors = sum(math.sqrt(math.log(4 / DOUBT) / (2 * len(each))) for each in (incidents, unlabeled)) / above
     return jnp.clip(ratios[jnp.argmin(ratios + errors)], 0, 1)
+
+
+def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
+    """Out-of-bag judgements that evidence is made of; episode scores are those of the first round.
+
+    The second round takes unlabeled episodes for incidents, so its scores of incidents against unlabeled
+    episodes are no longer an unbiased comparison.
+    """
+    keys = jax.random.split(jax.random.key(learner.judge_seed), 4)
+    incidents = len(learner.ranking.nonpreferred)
+    only_incidents = learner.kinds.bad.at[incidents:].set(0)
+    probabilities = []
+    for key, weights in zip(keys[:2], (only_incidents, learner.kinds.good), strict=True):
+        steps, episode = draw_steps(data, weights, JUDGED, key)
+        logits = _mean_of_unseeing(learner.cost.logits(*steps), learner.heldout[:, episode])
+        probabilities.append(jax.nn.sigmoid(learner.cost.temperature * logits))
+    return {
+        "incident_scores": learner.first_ranking.nonpreferred,
+        "unlabeled_scores": learner.first_ranking.unlabeled,
+        "aggregate": jnp.array(AGGREGATES)[learner.first_ranking.aggregate],
+        "kept": kept(learner.ranking),
+        "votes": _votes(learner, data),
+        "incident_probabilities": probabilities[0],
+        "good_probabilities": probabilities[1],
+        "importance": _importance(learner, data, keys[2]),
+    }
+
+
+def _votes(learner: Learner, data: Dataset) -> Bool[Array, "M logs"]:
+    """Unlabeled episodes that each network alone would clone, as many as the ensemble does."""
+    pile, cost = data.unlabeled, learner.cost
+
+    def one(step: tuple[Array, Array]) -> Array:
+        return cost.logits(step[0][None], step[1][None])[:, 0]
+
+    logits = jax.lax.map(one, (pile.observations, pile.actions), batch_size=ROWS_AT_ONCE // 4)  # (steps, M)
+    scores = jax.vmap(lambda values: _episode_scores(values, pile)[learner.ranking.aggregate])(logits.T)
+    return scores <= jnp.quantile(scores, CLEAR * (1 - learner.ranking.share_high), axis=1, keepdims=True)
+
+
+def _importance(learner: Learner, data: Dataset, key: Array) -> Float[Array, " columns"]:
+    """Mean change of a logit when a column takes the values of other steps; observations, then actions."""
+    (observations, actions), _ = draw_steps(data, learner.kinds.bad + learner.kinds.good, JUDGED // 2, key)
+    columns = jnp.concatenate([observations, actions], axis=1)
+    size = observations.shape[1]
+
+    def logit(columns: Array) -> Array:
+        return learner.cost.logits(columns[:, :size], columns[:, size:]).mean(axis=0)
+
+    before, shifted = logit(columns), jnp.roll(columns, 1, axis=0)
+
+    def change(column: Array) -> Array:
+        chosen = (jnp.arange(columns.shape[1]) == column)[None, :]
+        return jnp.abs(logit(jnp.where(chosen, shifted, columns)) - before).mean()
+
+    return jax.lax.map(change, jnp.arange(columns.shape[1]))

@@ -440,6 +440,8 @@ def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:
 
 def advice(config: Config, preferred_share: float | None = None) -> list[str]:
     """What Lemma 1 says about the bag size: P(a bag holds a preferred episode) = 1 − (1 − α)^K."""
+    if config.cost_updates is not None:  # no bags
+        return []
     needed = preferred_share_needed(config.bag_size)
     lines = [
         f"A bag of {config.bag_size} holds a preferred episode with 99% probability "
@@ -457,3 +459,8 @@ def advice(config: Config, preferred_share: float | None = None) -> list[str]:
 
 def cost(state: State, observations: Array, actions: Array) -> Array:
     return _cost(state)(observations, actions)
+
+
+def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
+    """Judgements on held-out episodes, for `safemil.evidence`; none where the cost is learned from bags."""
+    return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)

@@ -29,15 +29,13 @@ def make(
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
 
-    A task with demonstrators of its own, such as toy:speed, makes Parquet files instead: incidents and logs
-    to learn from, and held-out episodes with their true costs.
-
     Args:
         name: a task (`safemil tasks list`)
         episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
-        format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it
+        format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it;
+            a generated problem such as toy:speed is made as Parquet files instead: incidents, logs, held out
         overwrite: replace what is there
     """
     from safemil import catalog
@@ -81,6 +79,9 @@ def _default_out(name: str, format: str) -> Path:
 def _make_task(
     task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
 ) -> None:
+    from safemil.extras import require_extra
+
+    require_extra("tasks", "making episodes of a safety task")
     from safemil.behaviour.making import EPISODES, make
     from safemil.behaviour.plotting import scatter
     from safemil.data import save

@@ -146,6 +146,8 @@ def score(
     trajectories = load(path, columns=options.columns, action_bounds=options.action_bounds)
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
+    if trained.evidence is not None and trained.evidence.grade == "none":
+        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
     _console().print(riskiest_table(trajectories, costs, top))
     print(out)
 
@@ -271,6 +273,8 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     console.print(table)
     for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
         console.print(advice, highlight=False)
+    for sentence in run.evidence.lines() if run.evidence else []:
+        console.print(sentence, highlight=False, markup=False)
 
 
 def _console() -> Any:
