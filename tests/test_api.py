@@ -185,8 +185,8 @@ def test_a_run_with_a_missing_or_unknown_setting_is_refused(run, tmp_path):
     run.save(tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
     text = config.read_text()
-    config.write_text(re.sub(r"(beta|keep) = .*\n", "", text))
-    with pytest.raises(InputError, match=r"does not fit this version of safemil: .* no beta, keep"):
+    config.write_text(re.sub(r"(beta|gamma) = .*\n", "", text))
+    with pytest.raises(InputError, match=r"does not fit this version of safemil: .* no beta, gamma"):
         safemil.Run.load(tmp_path / "run")
     config.write_text(text + "betta = 1\n")
     with pytest.raises(InputError, match=r'does not fit .*: no setting "betta"'):

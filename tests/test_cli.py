@@ -101,7 +101,7 @@ def test_algorithms_says_what_each_setting_is_and_what_each_preset_gives_it(monk
     assert re.search(r"lr_policy +0.001 +1e-05", different)
     assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\]", networks)
     shown = {line.split()[0] for part in (same, different, networks) for line in part.splitlines()[2:]}
-    assert {"cost_updates", "clip_norm", "keep"} <= shown
+    assert {"cost_updates", "clip_norm", "members"} <= shown
 
 
 def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from safemil.data import save as save
     from safemil.data import split as split
     from safemil.errors import InputError as InputError
+    from safemil.evidence import Evidence as Evidence
 
 _HOMES = {
     "Annotations": "safemil.data",
+    "Evidence": "safemil.evidence",
     "InputError": "safemil.errors",
     "Run": "safemil.api",
     "Trajectories": "safemil.data",

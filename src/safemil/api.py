@@ -26,6 +26,8 @@ from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import InputError, InputWarning, unknown
+from safemil.evidence import FILE as EVIDENCE
+from safemil.evidence import Evidence, assess
 from safemil.files import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, Checkpoint, RunDirectory
@@ -48,12 +50,14 @@ class Run:
         bounds: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
         metrics: list[dict[str, Any]],
         path: Path | None = None,
+        evidence: Evidence | None = None,
     ):
         self._algorithm = find(algorithm)
         self.config = config
         self.seeds = tuple(seeds)
         self.metrics = metrics
         self.path = path
+        self.evidence = evidence  # of the first seed; None where the algorithm holds no episodes out
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
         self._bounds = bounds
@@ -105,6 +109,7 @@ class Run:
             self._bounds,
             metrics,
             self.path,
+            self.evidence,
         )
 
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
@@ -159,6 +164,8 @@ class Run:
         for line in self.metrics:
             directory.append_metrics(line)
         directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
+        if self.evidence is not None:
+            self.evidence.save(directory.path)
         self.path = directory.path
 
     @staticmethod
@@ -179,6 +186,8 @@ class Run:
         except (KeyError, TypeError) as error:
             raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
         run.metrics, run.path = directory.read_metrics(), directory.path
+        if (directory.path / EVIDENCE).exists():
+            run.evidence = Evidence.load(directory.path)
         return run
 
     def _described(self) -> dict[str, Any]:
@@ -255,6 +264,9 @@ def train(
     if out is not None:
         recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
     recorder.fit(data, interval=log_every, progress=progress)
+    run.evidence = _evidence(run, data, unlabeled, nonpreferred)
+    if run.evidence is not None and run.path is not None:
+        run.evidence.save(run.path)
     return run
 
 
@@ -412,6 +424,36 @@ def _padded(
         block[: len(rows)] = rows
         blocks.append(block)
     return blocks[0], blocks[1]
+
+
+def _evidence(
+    run: Run, data: Dataset, unlabeled: Trajectories, nonpreferred: Trajectories | None
+) -> Evidence | None:
+    """Evidence of the first seed, where the algorithm judges episodes that it held out."""
+    judge = run._algorithm.judgements
+    if judge is None or nonpreferred is None:
+        return None
+    state = jax.tree.map(lambda leaf: leaf[0], run._state)
+    found = {
+        name: np.asarray(each) for name, each in jax.jit(partial(judge, run.config))(state, data).items()
+    }
+    if not found:
+        return None
+    names = [f"observation {i}" for i in range(run.observation_size)]
+    names += [f"action {i}" for i in range(run.action_size)]
+    share = float(found["aggregate"])
+    return assess(
+        incident_scores=found["incident_scores"],
+        unlabeled_scores=found["unlabeled_scores"],
+        votes=found["votes"],
+        nonpreferred=nonpreferred,
+        unlabeled=unlabeled,
+        kept=found["kept"],
+        aggregate="mean" if share == 1 else f"highest {share:.0%}",
+        step_probabilities=(found["incident_probabilities"], found["good_probabilities"]),
+        importance=dict(zip(names, found["importance"].tolist(), strict=True)),
+        names=names,
+    )
 
 
 def _check_loop_options(seed: int, seeds: int, log_every: int, evaluate_every: int) -> None:

@@ -43,6 +43,9 @@ class Task:
     # Careful and reckless episodes, one per entry of the flags (True: reckless). Without it the data of
     # a task are made by the behaviour policies shipped for it.
     demonstrate: Callable[[Bools, np.random.Generator], "tuple[Trajectories, Annotations]"] | None = None
+    careful_share: float = 0.5  # of the demonstrations in an unlabeled pile
+    # Whether some reckless demonstrations end well. Then only those with a step that costs are incidents.
+    rare_incidents: bool = False
 
 
 class Disc(NamedTuple):

@@ -31,6 +31,7 @@ SMALL = {  # settings that make an update cheap, for the algorithms that have th
     "pairs": 4,
     "discriminator_batch": 8,
     "cost_batch": 8,
+    "members": 2,
 }
 
 

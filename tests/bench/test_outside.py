@@ -45,12 +45,12 @@ def act(state, observations, key=None):
 GRID = """
 seeds = 1
 reference = "bc"
-evaluation.episodes = 3
+evaluation.episodes = 10
 data.nonpreferred = 2
 data.unlabeled = 4
 [families.generated]
 tasks = ["toy:speed"]
-settings.bc = {updates = 5, batch = 4, hidden_policy = [8]}
+settings.bc = {updates = 500, batch = 64, hidden_policy = [32]}
 [studies.performance]
 algorithms = ["random", "bc", "mean-action"]
 """

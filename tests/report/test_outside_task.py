@@ -27,7 +27,7 @@ def installed(tmp_path, monkeypatch):
 
 def test_it_is_found_by_name_and_listed(installed, capsys):
     assert catalog.task("Field-v0").limit == 40
-    assert catalog.names()[-2:] == ["Field-v0", "Broken-v0"]
+    assert catalog.names()[-2:] == ["Broken-v0", "Field-v0"]
     with pytest.raises(InputError, match='did you mean "Field-v0"'):
         catalog.task("Feild-v0")
 

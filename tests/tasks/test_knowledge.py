@@ -71,6 +71,7 @@ def test_columns_of_the_point_tasks_are_named_after_sensors_and_lidars():
         (GOAL, 8 * ["hazard"]),
         (BUTTON, 4 * ["hazard"] + 4 * ["button"] + 4 * ["gremlin"]),
         ("toy:disc", 6 * ["station"] + ["disc"]),
+        ("toy:moment", 6 * ["station"] + ["infield", "outer edge"]),
         ("SafetyAntVelocity-v1", []),
     ],
 )
@@ -78,7 +79,7 @@ def test_markers_say_what_stands_where_and_what_costs(name, kinds):
     worlds = rollouts.begin(catalog.task(name), [3], 1)
     discs = [each for each in worlds.markers(0) if hasattr(each, "radius")]
     assert [each.kind for each in discs] == kinds
-    assert {each.kind for each in discs if each.costs} == set(kinds) & {"hazard", "disc"}
+    assert {each.kind for each in discs if each.costs} == set(kinds) & {"hazard", "disc", "infield"}
     assert len(worlds.markers(0)) - len(discs) == (4 if name == CIRCLE else 0)
 
 

@@ -35,6 +35,7 @@ class Algorithm:
     act: Callable[..., Array]  # (state, observations, key=None) -> actions
     cost: Callable[[Any, Array, Array], Array] | None = None  # (state, observations, actions) -> ĉ
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
+    judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
 
     @staticmethod
     def of_module(name: str, module: ModuleType) -> "Algorithm":
@@ -51,6 +52,6 @@ class Algorithm:
                 "see docs/extending.md."
             )
         defined: dict[str, Any] = {each: getattr(module, each) for each in NEEDED}
-        defined |= {each: getattr(module, each, None) for each in ("cost", "advice")}
+        defined |= {each: getattr(module, each, None) for each in ("cost", "advice", "judgements")}
         summary = (inspect.getdoc(module) or "").split("\n", 1)[0]
         return Algorithm(name, summary, **defined)

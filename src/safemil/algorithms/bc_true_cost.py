@@ -7,12 +7,13 @@ schemes are SafeMIL's own functions; only the cost they are given differs.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms import bc, safemil
 from safemil.algorithms.cloning import clone
-from safemil.data.sampling import Dataset, Length, draw_steps
+from safemil.data.sampling import Dataset, Length, Pile, draw_steps, episode_sums, spread
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
 
@@ -38,7 +39,7 @@ class Config(bc.Config):
     @property
     def scheme(self) -> safemil.Config:
         """The settings that SafeMIL's weights depend on."""
-        names = ("length", "gamma", "weighting", "beta", "threshold", "keep")
+        names = ("length", "gamma", "weighting", "beta", "threshold")
         return safemil.Config(**{name: getattr(self, name) for name in names})
 
 
@@ -59,8 +60,17 @@ class State(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.costs is not None
     policy = config.policy(data, key)
-    weights = safemil.pile_weights(config.scheme, data.costs, data.unlabeled)
+    weights = episode_weights(config, data.costs, data.unlabeled)
     return State(policy, config.policy_optimiser.init(policy), weights)
+
+
+def episode_weights(config: Config, costs: Float[Array, " steps"], pile: Pile) -> safemil.PileWeights:
+    """SafeMIL's weights; or, if no b̂ is given, the episodes of the lowest mean cost."""
+    if config.weighting != "threshold" or config.threshold is not None:
+        return safemil.pile_weights(config.scheme, costs, pile)
+    means = episode_sums(costs, pile) / pile.lengths
+    kept = (means <= jnp.quantile(means, config.keep)).astype(jnp.float32)
+    return safemil.summed(spread(kept, pile))
 
 
 def update(

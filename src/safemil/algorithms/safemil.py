@@ -1,22 +1,23 @@
-"""SafeMIL: learn a cost from bags of segments, then clone the cheap behaviour.
+"""SafeMIL: learn a cost from bags of segments, then clone the low-cost behaviour.
 
 Burnwal, Bhatt and Ravindran, "SafeMIL: Learning Offline Safe Imitation Policy from Non-Preferred
-Trajectories" (arXiv:2511.08136). Equation numbers are the paper's.
+Trajectories" (arXiv:2511.08136). Equation numbers are the paper's. `preset="paper"` is Algorithm 1 with the
+hyperparameters of Table 2.
 
 Where the paper is silent: t counts from the start of a segment; the policy is trained on `policy_batch`
 segments of its own; weights are normalised over what they are computed on, which changes the scale of
-the loss and nothing else. The `fast` preset departs from the paper in seven ways, each a setting:
+the loss and nothing else. The `fast` preset departs from the paper in five ways:
 
-- larger learning rates with fewer updates, the policy's falling to zero (`fade`);
-- pooled bags (`pool`);
-- a cost loss held at a level (`flood`; Ishida et al. 2020, arXiv:2002.08709). Eq. (9) is least where ĉ is 1
-  on what incidents show more often than the unlabeled pile does, and 0 elsewhere, on rarer kinds of harm too;
-- ĉ is the running average of the network that learns (`average`; Shamir and Zhang 2013, arXiv:1212.1824):
-  about its level the loss stays as it is while ĉ of the rarer kinds wanders, and the average holds still;
-- first the cost, then the policy (`cost_updates`): the policy never clones what a cost that has yet to
-  learn would have it clone;
+- the loss of the cost (`cost_updates`): logistic regression of steps in two rounds, instead of Eq. (9) on
+  bags, which ranks episodes but hardly steps: ĉ is bounded and the loss nearly linear in it. With bags of one
+  step whose score is a logit, Eq. (9) has the same optimum up to a constant. `calibrated.py` has the method;
+- an ensemble (`members`) whose networks each see half of the episodes, so that every episode is ranked by
+  networks that did not see it;
+- first the cost, then the policy: the policy never clones with an unfinished cost; larger learning rates, the
+  policy's with cosine decay;
 - steps drawn by their weight (`draw`) instead of segments weighted afterwards, the same in expectation;
-- `weighting="threshold"` (Eqs. 10 and 11), with the b̂ that the cheapest two fifths of the episodes keep to.
+- `weighting="threshold"` (Eqs. 10 and 11) where, if no b̂ is given, the episodes to clone are chosen by
+  the out-of-bag ranking and the estimated share of bad episodes.
 
 `weighting="cost-to-go"` is ours.
 """
@@ -25,13 +26,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from safemil.algorithms import calibrated
 from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
 from safemil.data.sampling import (
     Bags,
@@ -41,7 +43,6 @@ from safemil.data.sampling import (
     Segments,
     discounted_to_go,
     draw_steps,
-    episode_sums,
     map_steps,
     sample_bags,
     sample_segments,
@@ -53,8 +54,10 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
-COST_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
+BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
+COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
+JUDGE_EVERY = 100  # updates of the cost between two judgements on out-of-bag steps
 
 Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
 Weighting = Literal["segment", "episode", "threshold", "transition", "cost-to-go"]
@@ -63,37 +66,43 @@ Draw = Literal["steps", "segments"]
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 12_000
-    cost_updates: int | None = 2000  # the cost learns first, then the policy; none: both in every update
+    updates: int = 11_600
+    cost_updates: int | None = (
+        1600  # of the calibrated cost, before the policy's; none: Algorithm 1 with bags
+    )
+    members: int = 12  # networks of the calibrated cost
+    cost_batch: int = 256  # steps of each kind per network and update of the calibrated cost
     bag_size: int = 128  # K
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
     pool: int | None = 128  # M, segments per side that all bags of an update are drawn from; none: no pool
-    draw: Draw = (
-        "steps"  # what the policy clones: steps drawn by their weight, or segments weighted in a batch
+    draw: Draw = "steps"  # what the policy clones: steps drawn by weight, or segments weighted in a batch
+    policy_batch: int = 256  # steps (or segments) per policy update
+    gamma: float = 0.99  # discount of the cost
+    weighting: Weighting = "threshold"  # how the cost weighs what is cloned
+    beta: float = 0.5  # temperature of exponential weights; smaller is safer, infinity is plain BC
+    threshold: float | None = None  # b̂ of weighting="threshold", a discounted cost; none: from the evidence
+    refresh: int = (
+        500  # updates between two passes over all unlabeled steps, while cost and policy both learn
     )
-    policy_batch: int = 256  # of them per policy update
-    gamma: float = 0.99
-    weighting: Weighting = "threshold"
-    beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
-    threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.4  # the share of episodes kept if no b̂ is given
-    refresh: int = 500  # updates between two passes over all unlabeled steps, while both learn
-    flood: float = 0.15  # the level about which the cost's loss is held; 0: it falls as it can
-    average: int | None = 3  # η: ĉ is about the mean of the last ηth of the cost's updates; none: of the last
-    lr_cost: float = 1e-3
-    lr_policy: float = 1e-3
-    hidden_cost: tuple[int, ...] = (50, 256, 256)
+    lr_cost: float = 1e-3  # learning rate of the cost
+    lr_policy: float = 1e-3  # learning rate of the policy
+    hidden_cost: tuple[int, ...] = (128, 128)  # hidden layers of the cost
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(
             self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
-        require_positive(self, "beta", "refresh", "average", "lr_cost", "lr_policy")
+        require_positive(self, "beta", "refresh", "lr_cost", "lr_policy", "cost_batch")
         require_within(self, "gamma", 0, 1)
-        require_within(self, "keep", 0, 1)
-        require_within(self, "flood", 0, math.inf)
+        if self.members < 2 or self.members % 2:
+            raise InputError(f"members must be an even number, 2 or more, got {self.members}.")
+        if self.weighting == "threshold" and self.threshold is None and self.cost_updates is None:
+            raise InputError(
+                'weighting="threshold" needs a threshold where the cost is learned from bags; set threshold '
+                "or cost_updates."
+            )
 
     @property
     def cost_optimiser(self) -> Optimiser:
@@ -121,26 +130,24 @@ PRESETS = {
         draw="segments",
         policy_batch=32,
         weighting="segment",
-        flood=0.0,
-        average=None,
         lr_cost=1e-5,
         lr_policy=1e-5,
+        hidden_cost=(50, 256, 256),
         cosine_decay=False,
     ),
 }
 
 
 class State(NamedTuple):
-    learner: CostNet  # what the loss of the cost trains
-    cost: CostNet  # ĉ, its average
+    cost: Any  # CostNet (bags) or calibrated.Learner
     policy: Policy
-    cost_opt: optax.OptState
+    cost_opt: optax.OptState | None  # of the CostNet
     policy_opt: optax.OptState
     weights: "PileWeights"
 
 
 class PileWeights(NamedTuple):
-    """Of each unlabeled step; empty where weights are computed on the fly."""
+    """Weights of the unlabeled steps; empty where weights are computed on the fly."""
 
     each: Float[Array, " steps"]
     cumulative: Float[Array, " steps"]  # their running sum
@@ -150,14 +157,16 @@ class PileWeights(NamedTuple):
 def init(config: Config, data: Dataset, key: Array) -> State:
     _check_length(config, data)
     key_cost, key_policy = jax.random.split(key)
-    sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-    cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
     policy = config.policy(data, key_policy)
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
-    return State(
-        cost, cost, policy, config.cost_optimiser.init(cost), config.policy_optimiser.init(policy), weights
-    )
+    policy_opt = config.policy_optimiser.init(policy)
+    if config.cost_updates is not None:
+        learner = calibrated.init(config.members, config.hidden_cost, config.cost_optimiser, data, key_cost)
+        return State(learner, policy, None, policy_opt, weights)
+    sizes = data.unlabeled.observation_size, data.unlabeled.action_size
+    cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
+    return State(cost, policy, config.cost_optimiser.init(cost), policy_opt, weights)
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -186,17 +195,6 @@ def cost_loss(scores_n: Float[Array, " bags"], scores_u: Float[Array, " bags"]) 
     return -jax.nn.log_sigmoid(scores_n - scores_u).mean()
 
 
-def averaged(average: CostNet, latest: CostNet, number: Array, eta: int) -> CostNet:
-    """Polynomial-decay averaging: the weight of what was learned at update t is about t^η."""
-    share = (eta + 1) / (number + 1 + eta)
-    return jax.tree.map(lambda old, new: old + share * (new - old), average, latest)
-
-
-def flooded(loss: Float[Array, ""], level: float) -> Float[Array, ""]:
-    """|loss − level| + level: below the level its slope is turned round, and it comes back up."""
-    return jnp.abs(loss - level) + level
-
-
 def segment_weights(cost: Cost, segments: Segments, gamma: float, beta: float) -> Float[Array, "segments H"]:
     """Eq. (13) for the segments of a batch: w(τ) = exp(−Σₜ γᵗ ĉ / β).
 
@@ -214,15 +212,19 @@ def transition_weights(cost: Cost, segments: Segments) -> Float[Array, "segments
 def step_weights(config: Config, state: State, segments: Segments) -> Float[Array, "segments H"]:
     """The weight of each step of the batch under the chosen scheme."""
     if config.weighting == "segment":
-        return segment_weights(state.cost, segments, config.gamma, config.beta)
+        return segment_weights(_cost(state), segments, config.gamma, config.beta)
     if config.weighting == "transition":
-        return transition_weights(state.cost, segments)
+        return transition_weights(_cost(state), segments)
     return state.weights.each[segments.rows] * segments.mask
 
 
 def pile_weights(config: Config, costs: Float[Array, " steps"], pile: Pile) -> PileWeights:
     """Weight of every unlabeled step, given its cost; weights have an arbitrary common scale."""
-    each = _weigh(config, costs, pile)
+    return summed(_weigh(config, costs, pile))
+
+
+def summed(each: Float[Array, " steps"]) -> PileWeights:
+    """Weights of all steps, with what is computed from them."""
     return PileWeights(each, jnp.cumsum(each), effective_share(each, jnp.ones_like(each)))
 
 
@@ -235,23 +237,12 @@ def _weigh(config: Config, costs: Float[Array, " steps"], pile: Pile) -> Float[A
         case "episode":  # Eq. (13) of whole episodes
             return spread(_softened(episode_costs, config.beta), pile)
         case "threshold":  # Eq. (10)
-            return spread(_kept(config, to_go, pile).astype(jnp.float32), pile)
+            assert config.threshold is not None
+            return spread((episode_costs <= config.threshold).astype(jnp.float32), pile)
         case "transition":  # Eq. (14)
             return 1 - costs
         case "cost-to-go":
             return _softened(to_go, config.beta)
-
-
-def _kept(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Bool[Array, " episodes"]:
-    """Which episodes are cheap enough: below b̂, or else by the mean cost of their segments.
-
-    The discounted cost of a long episode is that of its beginning; the mean leaves no part of it out.
-    """
-    if config.threshold is not None:
-        return to_go[pile.starts] <= config.threshold
-    starting = segment_starts(config.length, pile)
-    means = episode_sums(starting * _windows(config, to_go, pile), pile) / episode_sums(starting, pile)
-    return means <= jnp.quantile(means, config.keep)
 
 
 def _softened(costs: Array, beta: float) -> Array:
@@ -312,32 +303,30 @@ def policy_loss(
 def update(
     config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """One pass through the loop of Algorithm 1, or through one half of it where the cost learns first."""
+    """One pass through the loop of Algorithm 1; or, with a calibrated cost, through one half of it."""
     key_cost, key_policy = jax.random.split(key)
-
-    def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_cost(config, state, data, number, key_cost)
-
-    def update_policy(state: State) -> tuple[State, dict[str, Float[Array, ""]]]:
-        return _update_policy(config, _refresh_weights(config, state, data, number), data, key_policy)
-
     if config.cost_updates is None:
-        learned, cost_metrics = update_cost()
-        learned, policy_metrics = update_policy(learned)
-        return learned, cost_metrics | policy_metrics
+        state, cost_metrics = _update_cost(config, state, data, key_cost)
+        state = _refresh_weights(config, state, data, number)
+        state, policy_metrics = _update_policy(config, state, data, key_policy)
+        return state, cost_metrics | policy_metrics
     unknown = {name: jnp.full((), jnp.nan) for name in (*COST_METRICS, *POLICY_METRICS)}
 
-    def one(half: tuple[State, dict[str, Float[Array, ""]]]) -> tuple[State, dict[str, Float[Array, ""]]]:
-        return half[0], unknown | half[1]
+    def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
+        learned, metrics = _update_calibrated(config, state, data, number, key_cost)
+        return learned, unknown | metrics
 
-    return jax.lax.cond(
-        number < config.cost_updates, lambda: one(update_cost()), lambda: one(update_policy(state))
-    )
+    def update_policy() -> tuple[State, dict[str, Float[Array, ""]]]:
+        learned, metrics = _update_policy(config, state, data, key_policy)
+        return learned, unknown | metrics
+
+    return jax.lax.cond(number < config.cost_updates, update_cost, update_policy)
 
 
 def _update_cost(
-    config: Config, state: State, data: Dataset, number: Array, key: Array
+    config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
+    """A gradient step on Eq. (9)."""
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
     bags_n = _sample_bags(config, data.nonpreferred, key_n)
@@ -346,13 +335,52 @@ def _update_cost(
     def loss(cost: CostNet) -> tuple[Array, tuple[Array, ...]]:
         scores = bag_scores(cost, bags_n, config.gamma), bag_scores(cost, bags_u, config.gamma)
         value = cost_loss(*scores)
-        return flooded(value, config.flood), (value, *scores)
+        return value, (value, *scores)
 
-    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.learner)
-    learner, opt = config.cost_optimiser.step(state.learner, grads, state.cost_opt)
-    cost = learner if config.average is None else averaged(state.cost, learner, number, config.average)
-    metrics = dict(zip(COST_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
-    return state._replace(learner=learner, cost=cost, cost_opt=opt), metrics
+    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
+    cost, opt = config.cost_optimiser.step(state.cost, grads, state.cost_opt)
+    metrics = dict(zip(BAG_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
+    return state._replace(cost=cost, cost_opt=opt), metrics
+
+
+def _update_calibrated(
+    config: Config, state: State, data: Dataset, number: Array, key: Array
+) -> tuple[State, dict[str, Float[Array, ""]]]:
+    """An update of the calibrated cost: of the first half of them in the first round, then in the second."""
+    assert config.cost_updates is not None
+    key_round, key_update = jax.random.split(key)
+    optimiser, half = config.cost_optimiser, config.cost_updates // 2
+    learner = jax.lax.cond(
+        number == half,
+        lambda: calibrated.begin_second_round(state.cost, config.hidden_cost, optimiser, data, key_round),
+        lambda: state.cost,
+    )
+    learner, loss = calibrated.update(learner, data, optimiser, config.cost_batch, key_update)
+    last = (number == half - 1) | (number == config.cost_updates - 1)
+    learner, judged = jax.lax.cond(
+        (number % JUDGE_EVERY == JUDGE_EVERY - 1) | last,
+        lambda: calibrated.judge(learner, data, number >= half),
+        lambda: (learner, jnp.full((), jnp.nan)),
+    )
+    state = state._replace(cost=learner)
+    state = jax.lax.cond(
+        number == config.cost_updates - 1, lambda: _finish_cost(config, state, data, key_round), lambda: state
+    )
+    known = number == config.cost_updates - 1
+    ranking = state.cost.ranking
+    evidence = (jnp.where(known, each, jnp.nan) for each in (ranking.auc, ranking.share))
+    return state, dict(zip(COST_METRICS, (loss, judged, *evidence), strict=True))
+
+
+def _finish_cost(config: Config, state: State, data: Dataset, key: Array) -> State:
+    """Calibrate the cost and weigh the unlabeled steps by it, once for all updates of the policy."""
+    state = state._replace(cost=calibrated.finish(state.cost, data, key))
+    if not config.weighs_whole_pile:
+        return state
+    if config.weighting == "threshold" and config.threshold is None:
+        kept = calibrated.kept(state.cost.ranking).astype(jnp.float32)
+        return state._replace(weights=summed(spread(kept, data.unlabeled)))
+    return _weigh_pile(config, state, data)
 
 
 def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
@@ -362,16 +390,19 @@ def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
 
 
 def _refresh_weights(config: Config, state: State, data: Dataset, number: Array) -> State:
-    """Weigh the whole pile when due: at intervals, or once where the cost has stopped learning."""
+    """Weigh the whole pile every `refresh` updates, where cost and policy learn in turns."""
     if not config.weighs_whole_pile:
         return state
-    due = number % config.refresh == 0 if config.cost_updates is None else number == config.cost_updates
-    weights = jax.lax.cond(
-        due,
-        lambda: pile_weights(config, map_steps(state.cost, data.unlabeled), data.unlabeled),
-        lambda: state.weights,
-    )
-    return state._replace(weights=weights)
+    return jax.lax.cond(number % config.refresh == 0, lambda: _weigh_pile(config, state, data), lambda: state)
+
+
+def _weigh_pile(config: Config, state: State, data: Dataset) -> State:
+    costs = map_steps(_cost(state), data.unlabeled)
+    return state._replace(weights=pile_weights(config, costs, data.unlabeled))
+
+
+def _cost(state: State) -> Cost:
+    return state.cost if isinstance(state.cost, CostNet) else state.cost.cost
 
 
 def _update_policy(
@@ -409,6 +440,8 @@ def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:
 
 def advice(config: Config, preferred_share: float | None = None) -> list[str]:
     """What Lemma 1 says about the bag size: P(a bag holds a preferred episode) = 1 − (1 − α)^K."""
+    if config.cost_updates is not None:  # no bags
+        return []
     needed = preferred_share_needed(config.bag_size)
     lines = [
         f"A bag of {config.bag_size} holds a preferred episode with 99% probability "
@@ -425,4 +458,9 @@ def advice(config: Config, preferred_share: float | None = None) -> list[str]:
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:
-    return state.cost(observations, actions)
+    return _cost(state)(observations, actions)
+
+
+def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
+    """Judgements on held-out episodes, for `safemil.evidence`; none where the cost is learned from bags."""
+    return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)

@@ -10,6 +10,7 @@ from safemil import catalog
 from safemil.data import Annotations, Trajectories, load_annotated, save, split
 from safemil.data.piles import draw_piles
 from safemil.errors import InputError
+from safemil.worlds import Task
 
 MAKER = "safemil.behaviour.making"
 
@@ -25,16 +26,19 @@ class Piles(NamedTuple):
 
 def prepare(source: str, folder: Path) -> None:
     """Make sure that the data are there, so that no two cells make them at once."""
-    if _demonstrate(source) is None:
+    task = _task(source)
+    if task is None or task.demonstrate is None:
         _store(source, folder)
 
 
 def piles(source: str, folder: Path, drawn: Mapping[str, Any]) -> Piles:
     """The two piles, drawn as the settings say."""
     sizes: dict[str, Any] = {name: drawn[name] for name in ("nonpreferred", "unlabeled", "preferred_share")}
-    demonstrate = _demonstrate(source)
-    if demonstrate is not None:
-        made = draw_piles(demonstrate, **sizes, seed=drawn["split_seed"])
+    task = _task(source)
+    if task is not None and task.demonstrate is not None:
+        made = draw_piles(
+            task.demonstrate, **sizes, rare_incidents=task.rare_incidents, seed=drawn["split_seed"]
+        )
         return Piles(made.nonpreferred, made.unlabeled, made.unlabeled_truth)
     trajectories, annotations = load_annotated(_store(source, folder))
     found = split(
@@ -44,9 +48,9 @@ def piles(source: str, folder: Path, drawn: Mapping[str, Any]) -> Piles:
     return Piles(found.nonpreferred, found.unlabeled, told)
 
 
-def _demonstrate(source: str) -> Any:
-    """How a task makes demonstrations itself; None for a path, and for a task with behaviour policies."""
-    return catalog.task(source).demonstrate if source in catalog.names() else None
+def _task(source: str) -> Task | None:
+    """Task of this name; None for a path."""
+    return catalog.task(source) if source in catalog.names() else None
 
 
 def _store(source: str, folder: Path) -> Path:

@@ -29,37 +29,41 @@ def make(
 
     safemil data make SafetyPointGoal1-v0 --out data/goal1
 
-    A task with demonstrators of its own, such as toy:speed, makes Parquet files instead: incidents and logs
-    to learn from, and held-out episodes with their true costs.
-
     Args:
         name: a task (`safemil tasks list`)
         episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
-        format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it
+        format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it;
+            a generated problem such as toy:speed is made as Parquet files instead: incidents, logs, held out
         overwrite: replace what is there
     """
     from safemil import catalog
     from safemil.errors import InputError
 
-    demonstrate = catalog.task(name).demonstrate
-    if demonstrate is None:
+    task = catalog.task(name)
+    if task.demonstrate is None:
         _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
         out = out or Path("data") / name.replace(":", "-")
-        _make_piles(demonstrate, 200 if episodes is None else episodes, seed, out, overwrite)
+        _make_piles(task, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
-def _make_piles(demonstrate: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
+def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
     """Write the two piles without their true costs, and held-out episodes with them."""
     from safemil.data import save
     from safemil.data.piles import draw_piles
     from safemil.files import atomic_folder
 
-    piles = draw_piles(demonstrate, unlabeled=episodes, seed=seed)
+    piles = draw_piles(
+        task.demonstrate,
+        unlabeled=episodes,
+        preferred_share=task.careful_share,
+        rare_incidents=task.rare_incidents,
+        seed=seed,
+    )
     with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
         save(folder / "incidents.parquet", piles.nonpreferred)
         save(folder / "logs.parquet", piles.unlabeled)
@@ -75,6 +79,9 @@ def _default_out(name: str, format: str) -> Path:
 def _make_task(
     task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
 ) -> None:
+    from safemil.extras import require_extra
+
+    require_extra("tasks", "making episodes of a safety task")
     from safemil.behaviour.making import EPISODES, make
     from safemil.behaviour.plotting import scatter
     from safemil.data import save

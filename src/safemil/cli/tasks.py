@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def list_tasks() -> None:
-    """List all tasks: the six safety tasks, the generated problems and those of installed packages.
+    """List all tasks: safety tasks, generated problems, those of other packages.
 
     safemil tasks list
     """

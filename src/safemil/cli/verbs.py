@@ -19,6 +19,7 @@ from safemil.cli.arguments import (
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
+from safemil.cli.evidence import evidence
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -145,6 +146,8 @@ def score(
     trajectories = load(path, columns=options.columns, action_bounds=options.action_bounds)
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
+    if trained.evidence is not None and trained.evidence.grade == "none":
+        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
     _console().print(riskiest_table(trajectories, costs, top))
     print(out)
 
@@ -270,6 +273,8 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     console.print(table)
     for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
         console.print(advice, highlight=False)
+    for sentence in run.evidence.lines() if run.evidence else []:
+        console.print(sentence, highlight=False, markup=False)
 
 
 def _console() -> Any:
@@ -281,6 +286,7 @@ def _console() -> Any:
 COMMANDS = {
     "demo": demo,
     "train": train,
+    "evidence": evidence,
     "score": score,
     "algorithms": algorithms,
     "evaluate": evaluate,

@@ -17,12 +17,14 @@ from safemil.stats import Interval
 POINTS = 4000  # of a projection
 LETTERS = 22  # of a name beside a chart
 SENTENCES = {
-    "loss/cost": "How badly the cost tells the two piles apart. SafeMIL's is a ranking loss: ln 2 ≈ 0.69 is "
-    "guessing, 0 is every bag of incidents above every unlabeled one.",
+    "loss/cost": "How badly the cost tells bad steps from good ones, on what it learns from. ln 2 ≈ 0.69 is "
+    "guessing; SafeMIL learns in two rounds, and the second starts anew.",
+    "loss/out-of-bag": "The same on episodes that a network did not see. The networks with the lowest value "
+    "of each round are kept.",
     "loss/policy": "How badly the policy predicts the actions it imitates, weighted by how safe they are. "
     "Lower is better; the level itself means nothing.",
     "weights/effective": "The share of the unlabeled steps that the policy really learns from. Near 0, a few "
-    "steps decide everything: raise beta.",
+    "steps decide everything.",
     "evaluation/return": "Return of the policy in the task while it learned.",
     "evaluation/cost": "True cost of the policy in the task while it learned.",
 }

@@ -1,0 +1,140 @@
+"""The calibrated cost, on numbers a reader can check."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from safemil.algorithms import calibrated
+from safemil.algorithms.calibrated import Kinds, Ranking, auc, draw_steps, kept, share_like
+from safemil.algorithms.cloning import Optimiser
+from safemil.data import Trajectories
+from safemil.data.sampling import Dataset, Scaler
+from safemil.networks import ScalarNet
+
+OPTIMISER = Optimiser(1e-3, 0.0, 10.0)
+
+
+def shifted(incidents: int = 6, logs: int = 8) -> Dataset:
+    """One column: incidents lie at 1, the first half of the unlabeled episodes too, the others at -1."""
+    rng = np.random.default_rng(0)
+
+    def pile(centres: list[float], lengths: list[int]) -> Trajectories:
+        steps = np.repeat(centres, lengths)[:, None] + 0.3 * rng.standard_normal((sum(lengths), 1))
+        return Trajectories(steps, np.zeros((sum(lengths), 1)), lengths)
+
+    bad = pile([1.0] * incidents, [5] * incidents)
+    mixed = pile([1.0] * (logs // 2) + [-1.0] * (logs - logs // 2), [4 + i for i in range(logs)])
+    return Dataset.of(Scaler(jnp.zeros(1), jnp.ones(1)), mixed, bad)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return shifted()
+
+
+@pytest.fixture(scope="module")
+def learner(data):
+    return jax.jit(lambda data: calibrated.init(4, (8,), OPTIMISER, data, jax.random.key(0)))(data)
+
+
+def test_every_episode_is_left_out_by_half_of_the_networks(learner):
+    np.testing.assert_array_equal(learner.heldout.sum(axis=0), np.full(14, 2))
+    np.testing.assert_array_equal(learner.heldout.sum(axis=1), np.full(4, 7))
+
+
+def test_steps_are_drawn_by_the_weight_of_their_episode_and_found_in_its_pile(data):
+    """Episodes 0 (an incident of 5 steps) and 7 (an unlabeled one of 5 steps) with weights 1 and 3."""
+    weights = jnp.zeros(14).at[0].set(1.0).at[7].set(3.0)
+    (observations, _), episode = draw_steps(data, weights, 20_000, jax.random.key(0))
+    assert set(np.unique(episode)) == {0, 7}
+    np.testing.assert_allclose((episode == 7).mean(), 0.75, atol=0.01)
+    first = data.unlabeled.starts[1]
+    of_seven = {*np.asarray(data.unlabeled.observations[first : first + 5, 0]).tolist()}
+    assert {*np.asarray(observations[episode == 7, 0]).tolist()} == of_seven
+    of_zero = {*np.asarray(data.nonpreferred.observations[:5, 0]).tolist()}
+    assert {*np.asarray(observations[episode == 0, 0]).tolist()} == of_zero
+
+
+def test_networks_that_cannot_tell_have_a_loss_of_log_two():
+    flat = jax.tree.map(jnp.zeros_like, ScalarNet(2, (4,), key=jax.random.key(0)))
+    steps = jnp.ones((3, 1)), jnp.ones((3, 1))
+    np.testing.assert_allclose(calibrated.logistic_loss(flat, steps, steps), np.log(2), rtol=1e-6)
+
+
+def test_an_auc_counts_ties_half():
+    np.testing.assert_allclose(auc(jnp.array([1.0, 3.0]), jnp.array([0.0, 1.0, 2.0, 4.0])), 4.5 / 8)
+
+
+def test_the_share_is_the_smallest_ratio_above_a_threshold():
+    """Of ten incidents all, of twenty unlabeled episodes ten lie above 0.5: a half look like incidents."""
+    incidents, unlabeled = (
+        jnp.linspace(0.6, 0.9, 10),
+        jnp.r_[jnp.linspace(0.0, 0.4, 10), jnp.linspace(0.6, 0.9, 10)],
+    )
+    np.testing.assert_allclose(share_like(incidents, unlabeled), 0.5)
+    np.testing.assert_allclose(share_like(incidents, incidents), 1.0)
+    np.testing.assert_allclose(share_like(incidents, unlabeled[:10]), 0.0)
+
+
+def test_an_episode_is_scored_by_its_highest_steps(data):
+    values = jnp.arange(len(data.unlabeled.observations), dtype=jnp.float32)
+    scores = calibrated._episode_scores(values, data.unlabeled)
+    first, length = np.asarray(data.unlabeled.starts)[-1], 11  # the last episode
+    mean, fifth, twentieth = scores[:, -1]
+    assert mean == first + (length - 1) / 2
+    assert fifth == first + length - 2  # the mean of the highest ceil(2.2) = 3
+    assert twentieth == first + length - 1
+
+
+def test_the_clearest_good_episodes_are_kept():
+    """With a share of at most one half, 80% of the other half: four of ten."""
+    scores = jnp.arange(10.0)
+    zero = jnp.zeros(())
+    ranking = Ranking(jnp.ones(3), scores, jnp.zeros((), jnp.int32), zero, zero, jnp.array(0.5))
+    np.testing.assert_array_equal(kept(ranking), np.arange(10) <= 3)
+
+
+def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:
+    @jax.jit
+    def rounds(data: Dataset, key: jax.Array) -> calibrated.Learner:
+        keys = jax.random.split(key, 4)
+
+        def fit(learner, second, key):
+            def one(learner, key):
+                learner, loss = calibrated.update(learner, data, OPTIMISER._replace(lr=1e-2), 32, key)
+                return learner, loss
+
+            learner, _ = jax.lax.scan(one, learner, jax.random.split(key, 100))
+            return calibrated.judge(learner, data, jnp.array(second))[0]
+
+        learner = fit(calibrated.init(4, (8,), OPTIMISER, data, keys[0]), False, keys[1])
+        learner = fit(calibrated.begin_second_round(learner, (8,), OPTIMISER, data, keys[2]), True, keys[3])
+        return calibrated.finish(learner, data, keys[3])
+
+    return rounds(data, jax.random.key(seed))
+
+
+def test_two_rounds_sort_bad_from_good_and_calibrate_the_cost():
+    data = shifted(incidents=20, logs=40)
+    learner = trained(data)
+    scores = np.asarray(learner.ranking.unlabeled)
+    assert scores[:20].min() > scores[20:].max()  # every bad episode above every good one
+    assert 0.3 <= learner.ranking.share <= 0.65
+    np.testing.assert_array_equal(kept(learner.ranking)[:20], np.zeros(20))
+    centres = jnp.array([[1.0], [-1.0], [0.0]])
+    bad, good, middle = learner.cost(centres, jnp.zeros((3, 1)))
+    assert bad > 0.95
+    assert good < 0.05
+    assert good < middle < bad
+
+
+def test_the_second_round_learns_from_incidents_and_the_extremes_of_the_ranking():
+    data = shifted(incidents=20, logs=40)
+    kinds: Kinds = trained(data).kinds
+    np.testing.assert_array_equal(kinds.bad[:20], np.ones(20))
+    np.testing.assert_array_equal(kinds.good[:20], np.zeros(20))
+    assert not (kinds.bad * kinds.good).any()
+    assert kinds.bad[20:40].sum() > 10
+    assert kinds.bad[40:].sum() == 0
+    assert kinds.good[40:].sum() > 10
