@@ -67,7 +67,7 @@ def test_an_auc_counts_ties_half():
 
 
 def test_the_share_is_the_smallest_ratio_above_a_threshold():
-    """Of ten incidents all, of twenty unlabeled episodes ten lie above 0.5: a half look like incidents."""
+    """All ten incidents and ten of twenty unlabeled episodes lie above 0.5: one half look like incidents."""
     incidents, unlabeled = (
         jnp.linspace(0.6, 0.9, 10),
         jnp.r_[jnp.linspace(0.0, 0.4, 10), jnp.linspace(0.6, 0.9, 10)],

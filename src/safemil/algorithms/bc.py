@@ -21,9 +21,9 @@ NEEDS: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 10_000
+    updates: int = 10_000  # of the policy
     batch: int = 256  # steps per update
-    lr: float = 1e-3
+    lr: float = 1e-3  # learning rate
 
     def __post_init__(self) -> None:
         super().__post_init__()

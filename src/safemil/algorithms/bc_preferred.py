@@ -1,8 +1,8 @@
-"""BC-Preferred: clone the unlabeled episodes that are truly cheap. An oracle, which is told the costs.
+"""BC-Preferred: clone the unlabeled episodes of low true cost. An oracle, which is told the costs.
 
 What a perfect choice of episodes would give: it bounds SafeMIL (arXiv:2511.08136) from above. An episode is
 preferred if its true cost, summed over its steps, is at most `cost_limit`, or without a limit if it is among
-the cheapest `keep` of the unlabeled episodes. The cheapest one always is.
+the share `keep` of the unlabeled episodes with the lowest cost. The one with the lowest cost always is.
 """
 
 import math
@@ -25,8 +25,8 @@ NEEDS = frozenset({"annotations"})
 
 @dataclass(frozen=True)
 class Config(bc.Config):
-    cost_limit: float | None = None  # of an episode
-    keep: float = 0.5  # the share of episodes kept where no limit is given
+    cost_limit: float | None = None  # largest true cost of a cloned episode; none: by `keep`
+    keep: float = 0.5  # share of the episodes cloned, those of the lowest cost, if no limit is given
 
     def __post_init__(self) -> None:
         super().__post_init__()

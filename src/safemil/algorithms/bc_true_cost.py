@@ -24,11 +24,11 @@ NEEDS = frozenset({"annotations"})
 @dataclass(frozen=True)
 class Config(bc.Config):
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
-    gamma: float = 0.99
-    weighting: safemil.Weighting = "threshold"
-    beta: float = 0.5  # smaller: safer, from fewer steps; infinite: plain BC
+    gamma: float = 0.99  # discount of the cost
+    weighting: safemil.Weighting = "threshold"  # how the cost weights what is cloned
+    beta: float = 0.5  # temperature of exponential weights; smaller is safer, infinity is plain BC
     threshold: float | None = None  # b̂ of weighting="threshold", as a discounted cost
-    keep: float = 0.4  # the share of episodes kept if no b̂ is given
+    keep: float = 0.4  # share of the episodes cloned, those of the lowest cost, if no b̂ is given
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,27 +13,10 @@ Defaults are those of OSRL (Liu et al. 2024, arXiv:2306.09303), which SafeMIL us
 - ν and χ are one network each, as in the paper; OSRL takes the smaller of two.
 - Steps whose successor was not recorded are left out.
 
-`paper` weighs steps, as Lee et al. and OSRL do. Its limit holds for the weighted steps, but not for a policy
-cloned from 200 episodes of them: the weights leave out the costly steps of reckless episodes and keep their
-others. What forbids that is the flow that ν stands for, that no step is taken more often than it is reached.
-A ν fitted with as many updates as a laptop allows does not enforce it: its differences over one step have to
-be exact to a fraction of α, where ν itself is as large as 1/(1 − γ) rewards. With 3,000 updates and the best
-settings found (a limit of 1, α = 0.05, a critic's rate of 1e-2; γ = 0.9 in navigation) policies cost 102 on
-Walker2d, 28 on Ant, 4 on Swimmer, 19 on Circle2, 52 on Goal1 and 127 on Button1 (means of five seeds, three
-on Button1). None of these was better: reward scales from 0.001 to 1, α from 0.001 to 0.5, γ from 0.9 to 1,
-also with a multiplier for E[w] = 1, first observations from anywhere, a slow λ, 10,000 updates, or the
-policy's updates after all of the critic's.
-
-So `fast` weighs whole episodes: each is one decision, all begin in one state in which nothing is seen yet,
-and nothing follows them. Then ν is a number, the losses below are the same ones, and
-w = (f′)⁻¹((r̄ − λ c̄ − ν) / α) for the means r̄ and c̄ of an episode's rewards and costs. With ν of an episode's
-first observation instead, each of these is learned by heart and keeps all of its weight (46% of the weight
-was on preferred episodes of Goal1); with decisions of 50 or 100 steps costs were 5 to 16 on Walker2d and 0.1
-to 61 on Ant, by the span and the critic's rate. OSRL's noise on what is cloned is left out: with it Walker2d
-costs 23, without 0. With a limit of 1 Swimmer costs 17 over five seeds, with one of 0.1 11 over two. α and
-rates are those found for steps on Swimmer, the rest was found with seeds 0 and 1 of Walker2d, Ant, Swimmer
-and Goal1; no setting differs between tasks or families. Walker2d's and Ant's episodes were others then: their
-preferred ones cost nothing.
+`paper` weights steps, as Lee et al. and OSRL do. `fast` weights whole episodes: each is one decision, all
+start in one state with an empty observation, and nothing follows them. Then ν is a number, and
+w = (f′)⁻¹((r̄ − λ c̄ − ν) / α) for the means r̄ and c̄ of an episode's rewards and costs.
+docs/baselines.md says why, and what else was tried.
 """
 
 import math
@@ -59,7 +42,7 @@ from safemil.data.sampling import (
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
-Decisions = Literal["steps", "episodes"]  # what is weighed
+Decisions = Literal["steps", "episodes"]  # what is weighted
 TITLE = "COptiDICE"
 NEEDS = frozenset({"annotations"})
 LOWEST = -1e30  # finite stand-in for log 0
@@ -67,20 +50,20 @@ LOWEST = -1e30  # finite stand-in for log 0
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 10_000
+    updates: int = 10_000  # of all networks
     batch: int = 256  # steps per update
-    decisions: Decisions = "episodes"
-    initial: int = 64  # first observations per update, shared out among steps; episodes need none
-    gamma: float = 0.99  # from step to step
-    cost_limit: float = 0.1  # of an episode
-    alpha: float = 0.05  # how much it costs to leave the data
-    cost_ub_epsilon: float = 0.01  # ε: how far the data may be from the truth when the cost is bounded
-    reward_scale: float = 0.1
-    noise: float = 0.0  # on what the policy clones, in deviations of each column
-    lr_critic: float = 1e-2
-    lr_multiplier: float = 1e-2
-    lr_policy: float = 1e-3
-    hidden_critic: tuple[int, ...] = (256, 256)
+    decisions: Decisions = "episodes"  # what is weighted
+    initial: int = 64  # first observations per update, shared among steps; unused for episodes
+    gamma: float = 0.99  # discount between steps
+    cost_limit: float = 0.1  # largest mean cost of an episode
+    alpha: float = 0.05  # weight of the divergence from the data
+    cost_ub_epsilon: float = 0.01  # ε: divergence from the data that the bound on the cost allows for
+    reward_scale: float = 0.1  # factor on the rewards
+    noise: float = 0.0  # noise on cloned steps, in standard deviations of each column
+    lr_critic: float = 1e-2  # learning rate of ν and χ
+    lr_multiplier: float = 1e-2  # learning rate of λ and τ
+    lr_policy: float = 1e-3  # learning rate of the policy
+    hidden_critic: tuple[int, ...] = (256, 256)  # hidden layers of ν and χ
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +75,7 @@ class Config(Cloning):
 
     @property
     def discount(self) -> float:
-        """Of a decision: nothing follows that of an episode."""
+        """Discount between decisions; an episode as one decision has no successor."""
         return self.gamma if self.decisions == "steps" else 0.0
 
     @property

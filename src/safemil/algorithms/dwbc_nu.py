@@ -31,15 +31,15 @@ LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 10_000
+    updates: int = 10_000  # of policy and discriminator
     batch: int = 256  # steps per policy update
     discriminator_batch: int = 128  # steps of each pile per update of the discriminator
-    every: int = 1  # updates from one of the discriminator to the next
+    every: int = 1  # policy updates per update of the discriminator
     eta: float = 0.5  # η, the share of non-preferred steps among the unlabeled ones
-    nonnegative: bool = True
-    lr_discriminator: float = 1e-3
-    lr_policy: float = 1e-3
-    hidden_discriminator: tuple[int, ...] = (256, 256)
+    nonnegative: bool = True  # keep the preferred part of the discriminator's loss at 0 or above
+    lr_discriminator: float = 1e-3  # learning rate of the discriminator
+    lr_policy: float = 1e-3  # learning rate of the policy
+    hidden_discriminator: tuple[int, ...] = (256, 256)  # hidden layers of the discriminator
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,19 +46,19 @@ LOWEST = -1e30  # finite stand-in for log 0
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 10_000
-    cost_updates: int | None = 2_000  # the discriminator learns during the first of them; none: during all
+    updates: int = 10_000  # of ν and the policy
+    cost_updates: int | None = 2_000  # updates after which the discriminator is fixed; none: it always learns
     cost_batch: int = 128  # steps of each pile per update of the discriminator
     batch: int = 256  # steps per update of ν and of the policy
-    gamma: float = 0.99
+    gamma: float = 0.99  # discount
     alpha: float | None = None  # α, the share of non-preferred steps; none: the largest admissible
     refresh: int = 500  # updates between two searches for the largest admissible α
-    gradient_penalty: float = 10.0
-    lr_cost: float = 1e-3
-    lr_nu: float = 3e-4
-    lr_policy: float = 1e-3
-    hidden_cost: tuple[int, ...] = (256, 256)
-    hidden_nu: tuple[int, ...] = (256, 256)
+    gradient_penalty: float = 10.0  # weight of the penalty on the discriminator's gradient
+    lr_cost: float = 1e-3  # learning rate of the discriminator
+    lr_nu: float = 3e-4  # learning rate of ν
+    lr_policy: float = 1e-3  # learning rate of the policy
+    hidden_cost: tuple[int, ...] = (256, 256)  # hidden layers of the discriminator
+    hidden_nu: tuple[int, ...] = (256, 256)  # hidden layers of ν
 
     def __post_init__(self) -> None:
         super().__post_init__()

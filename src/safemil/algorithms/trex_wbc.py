@@ -27,14 +27,14 @@ NEEDS = frozenset({"nonpreferred"})
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 10_000
-    reward_updates: int | None = 2_000  # the reward learns during the first of them; none: during all
+    updates: int = 10_000  # of the policy
+    reward_updates: int | None = 2_000  # updates after which the reward is fixed; none: it always learns
     length: Length = 5  # steps of a segment, or "full" for whole episodes
     pairs: int = 128  # pairs of segments per update of the reward
     batch: int = 256  # steps per policy update
-    lr_reward: float = 1e-3
-    lr_policy: float = 1e-3
-    hidden_reward: tuple[int, ...] = (256, 256)
+    lr_reward: float = 1e-3  # learning rate of the reward
+    lr_policy: float = 1e-3  # learning rate of the policy
+    hidden_reward: tuple[int, ...] = (256, 256)  # hidden layers of the reward
 
     def __post_init__(self) -> None:
         super().__post_init__()
