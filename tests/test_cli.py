@@ -115,9 +115,19 @@ def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):
 
 
 def test_train_ends_with_the_path_it_wrote(folder, capsys):
-    assert main(train_command(folder, "--out", str(folder / "again"), "--preferred-share", "0.01")) == 0
+    assert main(train_command(folder, "--out", str(folder / "again"))) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == str(folder / "again")
+    assert re.search("^Evidence: (strong|weak|none)$", printed, re.MULTILINE)
+    assert main(["evidence", str(folder / "again")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] in printed.splitlines()
+
+
+def test_training_with_bags_warns_where_they_are_too_small(folder, capsys):
+    bags = ["--set=cost_updates=none", "--set=weighting=segment", "--set=draw=segments"]
+    command = train_command(folder, "--out", str(folder / "bags"), "--preferred-share", "0.01", *bags)
+    assert main(command) == 0
+    printed = capsys.readouterr().out
     assert "with 99% probability" in printed
     assert "warning: with 1.0% preferred" in printed
 
