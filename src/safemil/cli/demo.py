@@ -47,7 +47,7 @@ def commands(out: Path, seed: int) -> list[list[str]]:
         ["data", "make", TASK, "--out", data, "--overwrite"],
         ["data", "split", data, "--out", piles, "--overwrite"],
         ["train", "bc", piles, "--seed", str(seed), "--out", cloned, "--overwrite"],
-        ["train", "safemil", piles, "--set", "length=10", "--seed", str(seed), "--out", safe, "--overwrite"],
+        ["train", "safemil", piles, "--seed", str(seed), "--out", safe, "--overwrite"],
         ["evaluate", cloned, "--task", TASK],
         ["evaluate", safe, "--task", TASK],
         ["report", safe, "--compare", cloned, "--out", str(out / "report.html"), "--overwrite"],
