@@ -58,7 +58,7 @@ def test_the_slopes_of_the_loss_are_those_of_finite_differences(reward):
 def test_it_finds_the_risky_steps_and_walks_without_them(state):
     assert ranking("trex-wbc", state) > 0.9
     risky, goals = share_of_risky_steps("trex-wbc", state)
-    assert risky < 0.09  # plain BC: 0.12
+    assert risky < 0.09  # plain BC with 1,500 updates and two layers of 64: 0.28
     assert goals > 5
 
 
