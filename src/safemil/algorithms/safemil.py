@@ -334,10 +334,9 @@ def _update_cost(
 
     def loss(cost: CostNet) -> tuple[Array, tuple[Array, ...]]:
         scores = bag_scores(cost, bags_n, config.gamma), bag_scores(cost, bags_u, config.gamma)
-        value = cost_loss(*scores)
-        return value, (value, *scores)
+        return cost_loss(*scores), scores
 
-    (_, (value, *scores)), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
+    (value, scores), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
     cost, opt = config.cost_optimiser.step(state.cost, grads, state.cost_opt)
     metrics = dict(zip(BAG_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
     return state._replace(cost=cost, cost_opt=opt), metrics
@@ -356,19 +355,16 @@ def _update_calibrated(
         lambda: state.cost,
     )
     learner, loss = calibrated.update(learner, data, optimiser, config.cost_batch, key_update)
-    last = (number == half - 1) | (number == config.cost_updates - 1)
+    finished = number == config.cost_updates - 1
     learner, judged = jax.lax.cond(
-        (number % JUDGE_EVERY == JUDGE_EVERY - 1) | last,
+        (number % JUDGE_EVERY == JUDGE_EVERY - 1) | (number == half - 1) | finished,
         lambda: calibrated.judge(learner, data, number >= half),
         lambda: (learner, jnp.full((), jnp.nan)),
     )
     state = state._replace(cost=learner)
-    state = jax.lax.cond(
-        number == config.cost_updates - 1, lambda: _finish_cost(config, state, data, key_round), lambda: state
-    )
-    known = number == config.cost_updates - 1
+    state = jax.lax.cond(finished, lambda: _finish_cost(config, state, data, key_round), lambda: state)
     ranking = state.cost.ranking
-    evidence = (jnp.where(known, each, jnp.nan) for each in (ranking.auc, ranking.share))
+    evidence = (jnp.where(finished, each, jnp.nan) for each in (ranking.auc, ranking.share))
     return state, dict(zip(COST_METRICS, (loss, judged, *evidence), strict=True))
 
 
