@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from safemil.data import load, save
+from safemil.data import Trajectories, load, save
 from safemil.errors import InputError
 
 
@@ -112,3 +112,14 @@ def test_all_files_of_a_store_have_the_mode_that_the_umask_gives(mask, walk, tmp
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "store").iterdir()}
     assert modes == dict.fromkeys(("arrays.safetensors", "dataset.json"), 0o666 & ~mask)
+
+
+def test_a_store_keeps_marks_and_column_names(tmp_path):
+    marked = Trajectories(
+        np.zeros((2, 1)), np.zeros((2, 1)), [2], marks=[False, True], observation_names=["gap"]
+    )
+    save(tmp_path / "marked", marked)
+    found = load(tmp_path / "marked")
+    assert found.marks.tolist() == [False, True]
+    assert (found.observation_names, found.action_names) == (("gap",), None)
+    assert found.content_hash() == marked.content_hash()

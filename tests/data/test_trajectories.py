@@ -189,3 +189,42 @@ def test_lengths_whose_sum_wraps_around_to_the_number_of_steps_are_refused():
         InputError, match="lengths must be whole numbers that int64 can hold, got 9223372036854775808"
     ):
         Trajectories(**steps(4, lengths=np.array([2**63, 2**63, 4], np.uint64)))
+
+
+def test_marks_and_column_names_follow_the_episodes():
+    names = {"observation_names": ["gap", "speed"], "action_names": ["brake"]}
+    marked = Trajectories(np.zeros((3, 2)), np.zeros((3, 1)), [1, 2], marks=[False, True, False], **names)
+    assert marked.take([1]).marks.tolist() == [True, False]
+    joined = Trajectories.concatenate([marked.take([1]), marked.take([0])])
+    assert joined.marks.tolist() == [True, False, False]
+    assert joined.observation_names == ("gap", "speed")
+
+
+def test_marks_are_in_the_content_hash_and_names_are_not():
+    plain, named, marked = (
+        Trajectories(np.zeros((2, 1)), np.zeros((2, 1)), [2], **extra)
+        for extra in ({}, {"observation_names": ["gap"]}, {"marks": [False, True]})
+    )
+    assert plain.content_hash() == named.content_hash() != marked.content_hash()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"marks": [True]}, "one entry of `marks` per step, got 1 for 2"),
+        ({"marks": [1, 0]}, "marks must be an array of true and false"),
+        ({"observation_names": ["a", "b"]}, "need 1 texts in `observation_names`"),
+        ({"action_names": "a"}, "need 1 texts in `action_names`"),
+    ],
+)
+def test_marks_and_names_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        Trajectories(np.zeros((2, 1)), np.zeros((2, 1)), [2], **given)
+
+
+def test_parts_with_other_columns_are_not_joined():
+    one, other = (
+        Trajectories(np.zeros((1, 1)), np.zeros((1, 1)), [1], observation_names=[name]) for name in "ab"
+    )
+    with pytest.raises(InputError, match="same columns in the same order"):
+        Trajectories.concatenate([one, other])

@@ -42,7 +42,13 @@ def read(path: Path, options: Options) -> Contents:
         raise InputError(f"{ARRAYS} has no {', '.join(missing)}; write the store again.")
     ids = arrays.get("ids", described.get("ids"))
     contents = Contents(
-        Trajectories(**{name: arrays[name] for name in FIELDS}, ids=ids),
+        Trajectories(
+            **{name: arrays[name] for name in FIELDS},
+            ids=ids,
+            marks=arrays.get("marks"),
+            observation_names=described.get("observation_names"),
+            action_names=described.get("action_names"),
+        ),
         arrays.get("rewards"),
         arrays.get("costs"),
         manifest=described["manifest"],
@@ -60,12 +66,19 @@ def write(path: Path, contents: Contents) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(held, name) for name in FIELDS}
     if held.ids.dtype.kind == "i":
         arrays["ids"] = held.ids
+    if held.marks.any():
+        arrays["marks"] = held.marks
     arrays |= _annotations(contents)
     try:
         save_file(arrays, path / ARRAYS)
     except SafetensorError as error:  # safetensors reports errors of the disk as its own
         raise OSError(f"{ARRAYS} can't be written: {error}") from error
     described = {"format": FORMAT, "version": VERSION, **_summary(contents), "manifest": contents.manifest}
+    described |= {
+        name: names
+        for name in ("observation_names", "action_names")
+        if (names := getattr(held, name)) is not None
+    }
     if "ids" not in arrays:
         described["ids"] = held.ids.tolist()  # safetensors holds no text
     text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"

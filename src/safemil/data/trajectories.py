@@ -25,8 +25,9 @@ CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only 
     "action_low",
     "action_high",
 )
-PER_STEP = ("observations", "actions")
+PER_STEP = ("observations", "actions", "marks")
 PER_EPISODE = ("lengths", "ids", "first_steps", "terminated", "has_final", "final_observations")
+SHARED = ("action_low", "action_high", "observation_names", "action_names")
 ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rounding error
 
 
@@ -36,7 +37,8 @@ class Trajectories:
 
     Actions are scaled to [-1, 1]; `action_low` and `action_high` are the bounds they were recorded with, and
     `recorded_actions` undoes the scaling. `final_observations` holds the observation after the last action
-    of each episode that has one (`has_final`), and zeros for the others.
+    of each episode that has one (`has_final`), and zeros for the others. `marks` are the steps at which an
+    incident is known to have happened; an incident without a mark is one whose moment nobody noted.
 
     >>> walk = Trajectories(observations=np.zeros((5, 3)), actions=np.zeros((5, 1)), lengths=[2, 3])
     >>> walk
@@ -55,6 +57,9 @@ class Trajectories:
     action_high: Doubles  # (A,)
     ids: npt.NDArray[Any]  # (episodes,) int64 or str: name of the episode in its file
     first_steps: Ints  # (episodes,): number of the first step in its file
+    marks: Bools  # (steps,)
+    observation_names: tuple[str, ...] | None  # one per column; None if the log has no names
+    action_names: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -68,6 +73,9 @@ class Trajectories:
         action_high: npt.ArrayLike | None = None,
         ids: npt.ArrayLike | None = None,
         first_steps: npt.ArrayLike | None = None,
+        marks: npt.ArrayLike | None = None,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
     ) -> None:
         def keep(name: str, array: npt.NDArray[Any]) -> None:
             array.setflags(write=False)
@@ -81,6 +89,9 @@ class Trajectories:
                 f"{len(self.actions)} actions; put an episode's last observation in `final_observations`."
             )
         keep("lengths", _lengths(lengths, self.steps, f"there are {self.steps} observations"))
+        keep("marks", _booleans("marks", np.zeros(self.steps, bool) if marks is None else marks))
+        if len(self.marks) != self.steps:
+            raise InputError(f"need one entry of `marks` per step, got {len(self.marks)} for {self.steps}.")
         episodes, given = len(self.lengths), final_observations is not None
 
         def per_episode(values: npt.ArrayLike | None, default: object) -> npt.ArrayLike:
@@ -96,6 +107,11 @@ class Trajectories:
         keep("ids", _ids(np.arange(episodes) if ids is None else ids))
         keep("action_low", _bound("action_low", action_low, -1, self.action_size))
         keep("action_high", _bound("action_high", action_high, 1, self.action_size))
+        for kind, names, size in (
+            ("observation_names", observation_names, self.observation_size),
+            ("action_names", action_names, self.action_size),
+        ):
+            object.__setattr__(self, kind, None if names is None else _column_names(kind, names, size))
         self._check_per_episode(given)
         check_bounds(self.action_low, self.action_high)
         keep("final_observations", np.where(self.has_final[:, None], self.final_observations, np.float32(0)))
@@ -194,8 +210,7 @@ class Trajectories:
         return Trajectories(
             **{name: getattr(self, name)[rows] for name in PER_STEP},
             **{name: getattr(self, name)[chosen] for name in PER_EPISODE},
-            action_low=self.action_low,
-            action_high=self.action_high,
+            **{name: getattr(self, name) for name in SHARED},
         )
 
     @staticmethod
@@ -204,16 +219,20 @@ class Trajectories:
         if not parts:
             raise InputError("need at least one part to concatenate, got none.")
         _check_alike(parts)
-        joined = {
+        joined: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_STEP + PER_EPISODE
         }
         if len(np.unique(joined["ids"])) < len(joined["ids"]):
             del joined["ids"]
-        return Trajectories(**joined, action_low=parts[0].action_low, action_high=parts[0].action_high)
+        return Trajectories(**joined, **{name: getattr(parts[0], name) for name in SHARED})
 
     def content_hash(self) -> str:
-        """SHA-256 of the arrays in `CONTENT`: the same in every format and for any names of the episodes."""
-        return digest({name: getattr(self, name) for name in CONTENT})
+        """SHA-256 of the arrays in `CONTENT`, and of `marks` if there are any.
+
+        It is the same in every format and for any names of episodes and columns.
+        """
+        arrays = {name: getattr(self, name) for name in CONTENT}
+        return digest(arrays | ({"marks": self.marks} if self.marks.any() else {}))
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -403,6 +422,16 @@ def _vector(name: str, values: npt.ArrayLike, kinds: str, wanted: str) -> npt.ND
     return array
 
 
+def _column_names(kind: str, names: Sequence[str], size: int) -> tuple[str, ...]:
+    found = tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else ()
+    if len(found) != size or not all(isinstance(name, str) for name in found):
+        raise InputError(f"need {size} texts in `{kind}`, one per column, got {names!r}.")
+    repeated = sorted({name for name in found if found.count(name) > 1})
+    if repeated:
+        raise InputError(f'each column needs a name of its own, but "{repeated[0]}" is in `{kind}` twice.')
+    return found
+
+
 def _bound(name: str, values: npt.ArrayLike | None, default: float, size: int) -> Doubles:
     array = np.asarray(default if values is None else values, np.float64)
     if array.shape not in ((), (1,), (size,)):
@@ -432,6 +461,12 @@ def _check_alike(parts: Sequence[Trajectories]) -> None:
                 f"parts must have the same action bounds, got {first.action_low} to {first.action_high} "
                 f"and {part.action_low} to {part.action_high}."
             )
+        for kind in ("observation_names", "action_names"):
+            if getattr(first, kind) != getattr(part, kind):
+                raise InputError(
+                    f"parts must have the same columns in the same order, got `{kind}` "
+                    f"{getattr(first, kind)} and {getattr(part, kind)}."
+                )
 
 
 def _count(number: int, noun: str) -> str:
