@@ -359,9 +359,20 @@ def test_bags_rank_no_episodes_out_of_bag_so_a_threshold_must_be_given():
         Config(cost_updates=None)
 
 
-def test_segments_longer_than_every_episode_are_refused(dataset):
+def test_bags_of_segments_longer_than_every_episode_are_refused(dataset):
+    bags = Config(length=10, cost_updates=None, weighting="segment")
     with pytest.raises(InputError, match="longer than every non-preferred episode"):
-        safemil.init(Config(length=10), dataset, jax.random.key(0))
+        safemil.init(bags, dataset, jax.random.key(0))
+
+
+def test_the_default_takes_a_length_beyond_every_episode(dataset):
+    learner = safemil.init(dataclasses.replace(SMALL, length=1000), dataset, jax.random.key(0)).cost
+    np.testing.assert_array_equal(learner.moments.counts, dataset.nonpreferred.lengths)
+
+
+def test_each_round_needs_an_update():
+    with pytest.raises(InputError, match="cost_updates must be 2 or more"):
+        Config(cost_updates=1)
 
 
 @pytest.mark.parametrize(

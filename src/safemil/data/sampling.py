@@ -57,6 +57,7 @@ class Pile(eqx.Module):
     final_observations: Float[Array, "episodes S"]
     has_final: Bool[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
+    marks: Bool[Array, " steps"]  # at which an incident is known to have happened
     longest: int = eqx.field(static=True)
 
     @staticmethod
@@ -69,6 +70,7 @@ class Pile(eqx.Module):
             final_observations=scaler(jnp.asarray(trajectories.final_observations)),
             has_final=jnp.asarray(trajectories.has_final),
             terminated=jnp.asarray(trajectories.terminated),
+            marks=jnp.asarray(trajectories.marks),
             longest=int(trajectories.lengths.max()),
         )
 
@@ -161,7 +163,12 @@ def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int |
 
 def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
     """Draw the rows of `count` steps, every step of the pile equally likely."""
-    return _below(jax.random.bits(key, (count,)), len(pile.observations))
+    return draw_below(len(pile.observations), (count,), key)
+
+
+def draw_below(bound: int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
+    """Draw integers in [0, bound)."""
+    return _below(jax.random.bits(key, shape), bound)
 
 
 def _below(bits: Array, bound: Array | int) -> Int[Array, "..."]:
@@ -181,6 +188,24 @@ def sample_steps_of(
     place = jax.random.randint(key, (count,), 0, ends[-1])
     episode = jnp.searchsorted(ends, place, side="right")
     return pile.starts[episode] + place - (ends[episode] - pile.lengths[episode])
+
+
+class Moments(NamedTuple):
+    """Rows of a pile to draw from: the first `counts` ones from each episode's start on."""
+
+    rows: Int[Array, " steps"]
+    counts: Int[Array, " episodes"]
+
+
+def moments(pile: Pile, window: int) -> Moments:
+    """Find the `window` steps that end at each mark; all steps of the episodes without a mark."""
+    step = jnp.arange(len(pile.observations))
+    mark = jax.lax.cummin(jnp.where(pile.marks, step, len(step)), reverse=True)  # the next one
+    near = (mark - step < min(window, len(step))) & (mark < spread(pile.starts + pile.lengths, pile))
+    counts = episode_sums(near.astype(jnp.int32), pile)
+    episode = spread(jnp.arange(len(pile.lengths)), pile)
+    rows = jnp.argsort(2 * episode + ~near, stable=True)  # in each episode, the steps near a mark first
+    return Moments(rows, jnp.where(counts > 0, counts, pile.lengths))
 
 
 def draw_steps(cumulative: Float[Array, " steps"], count: int, key: Array) -> Int[Array, " count"]:
