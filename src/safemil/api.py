@@ -25,13 +25,16 @@ from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.files import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, Checkpoint, RunDirectory
 from safemil.settings import complete, resolve
+
+SCALED = "['scaler'].mean"  # in a checkpoint: the mean of each observation column
+RETRAIN = "its training has diverged: train again with smaller learning rates."
 
 
 class Run:
@@ -121,7 +124,11 @@ class Run:
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        return trajectories.by_episode(np.concatenate(blocks)[: trajectories.steps])
+        costs = np.concatenate(blocks)[: trajectories.steps]
+        if not np.isfinite(costs).all():
+            where = trajectories.where(int(np.argmin(np.isfinite(costs))))
+            raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
+        return trajectories.by_episode(costs)
 
     def act(self, observation: npt.ArrayLike, *, key: jax.Array | None = None) -> npt.NDArray[np.float64]:
         """Compute the action for an observation (S,) or a batch (N, S), in the units of the log.
@@ -138,7 +145,10 @@ class Run:
         self._check_width(observations.shape[-1], self.action_size)
         if not np.isfinite(observations).all():
             raise InputError("the observation must be finite, got NaN or infinity in it.")
-        return self.act_each(observations[None], key=key)[0]
+        actions = self.act_each(observations[None], key=key)[0]
+        if not np.isfinite(actions).all():
+            raise InputError(f"the policy's action is not finite; {RETRAIN}")
+        return actions
 
     def act_each(
         self, observations: npt.NDArray[np.float32], *, key: jax.Array | None = None
@@ -161,30 +171,35 @@ class Run:
         _check_findable(self._algorithm)
         directory = RunDirectory(path)
         directory.create(self._described(), self._manifest({}), overwrite=overwrite)
-        for line in self.metrics:
-            directory.append_metrics(line)
-        directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
-        if self.evidence is not None:
-            self.evidence.save(directory.path)
+        try:
+            for line in self.metrics:
+                directory.append_metrics(line)
+            directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
+            if self.evidence is not None:
+                self.evidence.save(directory.path)
+        finally:
+            directory.unlock()
         self.path = directory.path
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Run":
         """Read a run folder; nothing in it is executed."""
         directory = RunDirectory(path)
-        config, manifest = directory.read_config(), directory.read_manifest()
+        config, sizes = directory.read_config(), directory.read_sizes()
         checkpoint = directory.latest_checkpoint()
         if checkpoint is None:
             raise InputError(f"{path} has no intact checkpoint; train it with `resume=True`.")
-        try:
-            algorithm = find(config["algorithm"])
-            sizes = int(manifest["observation_size"]), int(manifest["action_size"])
-            bounds = np.asarray(manifest["action_low"], float), np.asarray(manifest["action_high"], float)
-            settings = _settings_of(directory, algorithm, config)
-            run = Run(algorithm, settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, [])
-            run._restore(checkpoint, Dataset.empty(*sizes))
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
+        algorithm = find(config["algorithm"])
+        settings = _settings_of(directory, algorithm, config)
+        found = checkpoint.arrays.get(SCALED)  # checked before anything of this size is made
+        if found is None or found.shape != (sizes.observation_size,):
+            raise InputError(
+                f"the checkpoint of {path} is not of {sizes.observation_size} columns; train again."
+            )
+        scaler = _empty_scaler(sizes.observation_size)
+        run = Run(algorithm, settings, config["seeds"], None, scaler, sizes.bounds(), [])
+        columns = sizes.observation_size, sizes.action_size
+        run._restore(directory, checkpoint, Dataset.empty(*columns), Dataset.empty(*columns, episodes=2))
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
@@ -209,12 +224,24 @@ class Run:
             **extra,
         }
 
+    def _initial(self, data: Dataset) -> Any:
+        return loop.init(self._algorithm, self.config, data, self.seeds)
+
     def _checkpoint(self, step: int, state: Any) -> Checkpoint:
         return Checkpoint(step, loop.state_arrays({"state": state, "scaler": self._scaler}))
 
-    def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
-        template = jax.eval_shape(lambda: loop.init(self._algorithm, self.config, data, self.seeds))
-        restored = loop.state_from_arrays({"state": template, "scaler": self._scaler}, checkpoint.arrays)
+    def _restore(
+        self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
+    ) -> None:
+        """Take the state from a checkpoint; the data, or what two of them share, give the shapes it must have."""
+        template, second = (
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            for each in (data, other or data)
+        )
+        try:
+            restored = loop.state_from_arrays(template, checkpoint.arrays, other=second)
+        except InputError as error:
+            raise InputError(f"the checkpoint of {directory.path} is damaged: {error} Train again.") from None
         self._state, self._scaler = restored["state"], restored["scaler"]
 
 
@@ -259,14 +286,17 @@ def train(
     data = Dataset.of(scaler, unlabeled, **needed)
     bounds = unlabeled.action_low, unlabeled.action_high
     run = Run(found, config, range(seed, seed + seeds), None, scaler, bounds, [])
-    run._state = loop.init(found, config, data, run.seeds)
+    run._state = run._initial(data)
     recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
-    if out is not None:
-        recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
-    recorder.fit(data, interval=log_every, progress=progress)
-    run.evidence = _evidence(run, data, unlabeled, nonpreferred)
-    if run.evidence is not None and run.path is not None:
-        run.evidence.save(run.path)
+    try:
+        if out is not None:
+            recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        recorder.fit(data, interval=log_every, progress=progress)
+        run.evidence = _evidence(run, data, unlabeled, nonpreferred)
+        if run.evidence is not None and run.path is not None:
+            run.evidence.save(run.path)
+    finally:
+        recorder.close()
     return run
 
 
@@ -306,19 +336,24 @@ class _Recorder:
         self.earlier_seconds = 0.0
 
     def open(self, directory: RunDirectory, data: Dataset, *, resume: bool, overwrite: bool) -> None:
+        self.directory = directory
         if resume and not is_free(directory.path):
             self._continue(directory, data)
         else:
             manifest = self.run._manifest(self.hashes)
             directory.create(self.run._described(), manifest, overwrite=overwrite)
-        self.directory = directory
         self.run.path = directory.path
+
+    def close(self) -> None:
+        if self.directory is not None:
+            self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
         self._check_same(directory)
+        directory.lock()
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
-            self.run._restore(checkpoint, data)
+            self.run._restore(directory, checkpoint, data)
             self.step = self.saved_step = checkpoint.step
         directory.truncate_metrics(self.step)
         directory.write_manifest(self.run._manifest(self.hashes))
@@ -351,16 +386,27 @@ class _Recorder:
             except KeyboardInterrupt:
                 self._save()
                 raise
+            except loop.Divergence as stopped:
+                raise self._diverged(stopped) from None
         self._save()
         if self.directory is not None:
             manifest = run._manifest({**self.hashes, "seconds": self._seconds()})
             self.directory.write_manifest(manifest)
 
+    def _diverged(self, stopped: loop.Divergence) -> DivergedError:
+        """Keep the last finite state, and say what happened."""
+        self.run._state, self.step = stopped.before, stopped.update - 1
+        self._save()
+        kept = f"; the state before it is in {self.run.path}" if self.run.path else ""
+        return DivergedError(
+            f"training diverged: {stopped.what} is not finite after update {stopped.update}{kept}. Train "
+            "again with smaller learning rates."
+        )
+
     def _record(self, shown: Bar, step: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
         line: dict[str, Any] = {"step": step, "seconds": round(self._seconds(), 2)}
         for name, values in metrics.items():
-            if not np.isnan(values).all():
-                line[name] = [float(value) if np.isfinite(value) else None for value in values]
+            line[name] = [float(value) if np.isfinite(value) else None for value in values]
         if step // self.evaluate_every > self.step // self.evaluate_every or step == self.run.config.updates:
             line |= self._evaluated(state)
         if self.directory is not None:

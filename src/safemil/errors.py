@@ -12,6 +12,10 @@ class InputError(ValueError):
     """
 
 
+class DivergedError(InputError):
+    """Training whose loss or network is no longer finite; the message says which one, and at which update."""
+
+
 class InputWarning(UserWarning):
     """Input that can be used, but that the user should know about."""
 
