@@ -2,7 +2,7 @@
 
 ```
 config.toml     format, algorithm, seeds and every setting
-manifest.json   versions, dataset hashes, sizes, wall time
+manifest.json   versions, dataset hashes, columns of the training data, wall time
 metrics.jsonl   one line per logging interval
 checkpoints/    NUMBER.safetensors and NUMBER.json with its SHA-256, the last two
 data.json       paths of the piles, relative to the run, and how their files were read
@@ -28,7 +28,7 @@ from safemil.errors import InputError, InputWarning
 from safemil.files import atomic_file, atomic_folder, is_free
 from safemil.settings import to_toml
 
-FORMAT = 1  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 
