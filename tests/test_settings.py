@@ -8,11 +8,11 @@ import pytest
 
 from safemil.algorithms import ALGORITHMS
 from safemil.errors import InputError
+from safemil.files import read_toml
 from safemil.settings import (
     complete,
     meanings,
     parse_assignments,
-    read_toml,
     require_positive,
     resolve,
     to_toml,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safemil.errors import InputError
+from safemil.errors import InputError, shortened
 
 PathLike = str | os.PathLike[str]
 LOCK = ".lock"  # inside a folder that a process is writing (safemil.locks)
@@ -139,12 +139,6 @@ def plain_name(what: str, name: object) -> str:
     return name
 
 
-def shortened(value: object, most: int = 60) -> str:
-    """Write a value as Python would, cut off where it is long."""
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
 def read_text(path: PathLike) -> str:
     """Read a small text file in UTF-8; refuse whatever is none, such as a pipe that would never end."""
     path = Path(path)
@@ -247,10 +241,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = (
-            os.fspath(path),
-            None,
-        )  # a write to a full disk does not name its file
+        error.filename = os.fspath(path)  # a write to a full disk does not say which file it was
         raise
 
 

@@ -2,7 +2,7 @@
 
 ```
 config.toml     format, algorithm, seeds and every setting
-manifest.json   versions, dataset hashes, sizes, wall time
+manifest.json   versions, dataset hashes, columns of the training data, wall time
 metrics.jsonl   one line per logging interval
 checkpoints/    NUMBER.safetensors and NUMBER.json with its SHA-256, the last two
 data.json       paths of the piles, relative to the run, and how their files were read
@@ -13,25 +13,23 @@ import dataclasses
 import hashlib
 import json
 import os
-import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from safemil.data.interchange import Columns, Options
+from safemil.checks import Natural, fit
+from safemil.data.interchange import Options
 from safemil.errors import InputError, InputWarning
 from safemil.files import Kind, atomic_file, atomic_folder, is_free, read_json, read_toml
 from safemil.locks import Lock
-from safemil.schema import Count, Natural, fit
 from safemil.settings import to_toml
 
-FORMAT = 1  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 PILES = ("unlabeled", "nonpreferred")
@@ -48,33 +46,16 @@ class Config:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """Columns of the training data, in manifest.json."""
-
-    observation_size: Count
-    action_size: Count
-    action_low: list[float]
-    action_high: list[float]
-
-    def bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Lowest and highest action of each column."""
-        low, high = np.asarray(self.action_low), np.asarray(self.action_high)
-        if not low.shape == high.shape == (self.action_size,) or not (low < high).all():
-            raise InputError(f"action_low and action_high must be {self.action_size} pairs of low < high.")
-        return low, high
-
-
-@dataclasses.dataclass(frozen=True)
 class Sources:
     """Content of data.json: where the piles were read from, and how."""
 
     paths: dict[str, str]
-    columns: Columns
-    action_bounds: tuple[float | list[float], ...] | None
+    columns: dict[str, Any]
+    action_bounds: Any
 
 
 class Checkpoint(NamedTuple):
-    step: int  # number of updates
+    update: int  # number of updates done
     arrays: dict[str, np.ndarray]
 
 
@@ -96,7 +77,7 @@ class RunDirectory:
     def create(
         self, config: Mapping[str, Any], manifest: Mapping[str, object], *, overwrite: bool = False
     ) -> None:
-        """Make the folder with its config and manifest, and lock it; a run is overwritten only if asked for."""
+        """Make the folder with config and manifest, and lock it; a run is overwritten only if asked for."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; a run needs a folder.")
         if not is_free(self.path):
@@ -126,7 +107,8 @@ class RunDirectory:
     def _check_overwrite(self, overwrite: bool) -> None:
         try:
             self.read_config()
-            self.read_sizes()
+            if not _is_run(self.path):
+                raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
                 f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
@@ -175,17 +157,6 @@ class RunDirectory:
             raise InputError(f"{self.path} is not a run: it has no {MANIFEST}.")
         return fit(str(path), read_json(path), dict[str, Any])
 
-    def read_sizes(self) -> Sizes:
-        """Read the number of columns and the bounds of the actions from the manifest."""
-        try:
-            sizes = fit("", self.read_manifest(), Sizes, extra=True)
-            sizes.bounds()
-        except InputError as error:
-            raise InputError(
-                f"{self.path / MANIFEST} is damaged: {error} Train again, or restore it."
-            ) from None
-        return sizes
-
     def note_sources(self, paths: Mapping[str, Path], options: Options) -> None:
         """Write where the piles were read from, relative to the run, so that both can be moved together."""
         here = self.path.resolve()
@@ -207,12 +178,11 @@ class RunDirectory:
             found: Sources = fit("", read_json(self.path / SOURCES), Sources)
             if "unlabeled" not in found.paths or not set(found.paths) <= set(PILES):
                 raise InputError(f"paths must name {' and '.join(PILES)}, got {sorted(found.paths)}.")
-            if found.action_bounds is not None and len(found.action_bounds) != 2:
-                raise InputError(f"action_bounds must be two, got {len(found.action_bounds)}.")
+            how = {"columns": found.columns, "action_bounds": found.action_bounds}
+            options = Options.from_dict(how)
         except InputError as error:
             raise InputError(f"{self.path / SOURCES} is damaged: {error} Delete it and {which}.") from None
         paths = {name: self.path / path for name, path in found.paths.items()}
-        options = Options(found.columns, typing.cast("tuple[Any, Any] | None", found.action_bounds))
         for name, path in paths.items():
             if not path.exists():
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
@@ -243,21 +213,21 @@ class RunDirectory:
             )
         return [line for line in read if line is not None]
 
-    def truncate_metrics(self, step: int) -> None:
-        """Delete the lines of updates after `step`, which will be written again."""
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
+    def truncate_metrics(self, update: int) -> None:
+        """Delete the lines after `update`, which will be written again."""
+        kept = [line for line in self.read_metrics() if line["update"] <= update]
         with atomic_file(self.metrics_file) as file:
             file.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write the arrays, then a JSON file with their SHA-256, without which they are ignored."""
-        name = self.checkpoints / f"{checkpoint.step:09d}"
+        name = self.checkpoints / f"{checkpoint.update:09d}"
         content = save(checkpoint.arrays)
         with atomic_file(name.with_suffix(".safetensors")) as file:
             file.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
-            file.write_text(json.dumps({"step": checkpoint.step, "sha256": digest}))
+            file.write_text(json.dumps({"update": checkpoint.update, "sha256": digest}))
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
@@ -282,7 +252,7 @@ class RunDirectory:
 class _Card:
     """Content of the JSON file of a checkpoint."""
 
-    step: Natural
+    update: Natural
     sha256: str
 
 
@@ -294,7 +264,7 @@ def _read_checkpoint(card: Path) -> Checkpoint:
     arrays = path.read_bytes()
     if hashlib.sha256(arrays).hexdigest() != content.sha256:
         raise ValueError("its content hash does not match")
-    return Checkpoint(content.step, load(arrays))
+    return Checkpoint(content.update, load(arrays))
 
 
 def _metrics(line: str) -> dict[str, Any] | None:
@@ -304,17 +274,16 @@ def _metrics(line: str) -> dict[str, Any] | None:
         fit("", found, dict[str, float | list[float | list[Any] | None]])
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found.get("step"), int) and "seconds" in found else None
+    return found if isinstance(found.get("update"), int) and "seconds" in found else None
 
 
 def _is_run(path: Path) -> bool:
     """Whether a folder is a run, by the content of its config and its manifest."""
     try:
         RunDirectory(path).read_config()
-        RunDirectory(path).read_sizes()
+        return isinstance(RunDirectory(path).read_manifest().get("safemil"), str)
     except InputError:
         return False
-    return True
 
 
 RUN = Kind(CONFIG, _is_run)

@@ -1,175 +1,236 @@
-"""Checks content from outside (TOML, JSON) against types, and names the place of whatever does not fit.
+"""Columns of the training data, with which later data are matched by name and compared."""
 
-A type is a plain annotation: `int`, `float` (finite), `str`, `bool`, `None`, a `Literal`, a union, `list`,
-`tuple`, `dict`, a dataclass or a `NamedTuple` of further types; `Annotated[int, Range(1)]` adds limits.
-"""
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-import dataclasses
-import math
-import types
-import typing
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+import numpy as np
+import numpy.typing as npt
 
-from safemil.errors import InputError, unknown
-from safemil.files import shortened
+from safemil.arrays import Bools, Doubles, Floats
+from safemil.data.interchange import listed
+from safemil.data.trajectories import Trajectories, check_bounds, column_labels
+from safemil.errors import InputError, InputWarning
 
-NUMBERS = {int: "a whole number", float: "a number"}
-WORDS = {bool: "true or false", str: "a text", types.NoneType: "none", list: "a list", dict: "a table"}
-LARGEST = 2**53  # up to here a float holds every whole number
-
-
-class Range(NamedTuple):
-    """Limits of a number, both included."""
-
-    low: float = -math.inf
-    high: float = math.inf
+FAR = 1.0  # standard deviations beyond the range seen: a step that far out is unlike the training data
+UNTRUSTED = 0.05  # share of such steps above which the cost of an episode should not be trusted
+BLOCK = 65_536  # rows compared at once: bounds the memory
+ARRAYS = ("action_low", "action_high", "low", "high", "deviation")
 
 
-Count = Annotated[int, Range(1)]
-Natural = Annotated[int, Range(0)]
-Share = Annotated[float, Range(0, 1)]
+class Novelty(NamedTuple):
+    """Distance of steps from the training data, one array per episode."""
+
+    share: list[Floats]  # share of the columns that lie beyond the range seen in training
+    deviations: list[Floats]  # largest distance beyond that range, in standard deviations of the column
+
+    def untrusted(self) -> Bools:
+        """Episodes whose cost should not be trusted: over 5% of the steps lie over one deviation out."""
+        return np.array([(each > FAR).mean() > UNTRUSTED for each in self.deviations])
 
 
-class Misfit(Exception):
-    """A value is not of the type that was tried."""
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Names, action bounds, ranges and standard deviations of the columns of the training data."""
 
+    observation_names: tuple[str, ...] | None
+    action_names: tuple[str, ...] | None
+    action_low: Doubles  # (A,), in the units of the log
+    action_high: Doubles
+    low: Doubles  # (S + A,) least value seen; actions are scaled to [-1, 1]
+    high: Doubles
+    deviation: Doubles  # 1 for constant columns
 
-def fit(place: str, value: object, hint: Any, *, extra: bool = False) -> Any:
-    """Return the value as the type, or raise an error that names the place, what fits and what came.
-
-    Entries that a dataclass does not have are refused, or with `extra` left out.
-
-    >>> fit("seeds", 3.0, Count)
-    3
-    >>> fit("studies.a.seeds", "three", Count)
-    Traceback (most recent call last):
-    safemil.errors.InputError: studies.a.seeds must be a whole number of at least 1, got 'three'.
-    """
-    for option in _options(hint):
-        try:
-            return _as(place, value, option, extra)
-        except Misfit:
-            continue
-    expected = " or ".join(word for option in _options(hint) for word in _spelled(option))
-    raise InputError(f"{place} must be {expected}, got {shortened(value)}.")
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-
-
-def _as(place: str, value: object, hint: Any, extra: bool) -> Any:
-    """Convert to one type that is no union; raise Misfit if the value is of another kind."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return value
-    if origin is Annotated:
-        return _within(_as(place, value, arguments[0], extra), *arguments[1:])
-    if origin is Literal:
-        return _one_of(value, arguments)
-    if hint is types.NoneType:
-        return _one_of(value, (None,))
-    if hint in NUMBERS:
-        return _number(value, hint)
-    if dataclasses.is_dataclass(hint):
-        return _record(place, value, hint, extra)
-    if hasattr(hint, "_fields"):
-        return _named_tuple(place, value, hint, extra)
-    kind = origin or hint
-    if not isinstance(value, list | tuple if kind in (list, tuple) else kind):
-        raise Misfit
-    if kind is dict and arguments:
-        return {
-            _key(place, name): fit(f"{place}.{_key(place, name)[:60]}", each, arguments[1], extra=extra)
-            for name, each in typing.cast("dict[object, object]", value).items()
-        }
-    if kind in (list, tuple) and arguments:
-        items = typing.cast("list[object]", value)
-        return kind(fit(f"{place}[{i}]", each, arguments[0], extra=extra) for i, each in enumerate(items))
-    return value
-
-
-def _one_of(value: object, choices: Iterable[object]) -> object:
-    if any(type(value) is type(each) and value == each for each in choices):
-        return value
-    raise Misfit
-
-
-def _number(value: object, hint: type) -> int | float:
-    if hint is int and isinstance(value, float) and value.is_integer():  # 1e6 is how people write a million
-        value = int(value) if abs(value) <= LARGEST else None
-    if hint is float and type(value) is int and abs(value) <= LARGEST:
-        value = float(value)
-    if type(value) is not hint or (isinstance(value, float) and not math.isfinite(value)):
-        raise Misfit
-    return typing.cast(float, value)
-
-
-def _within(value: Any, limits: Range) -> Any:
-    if not limits.low <= value <= limits.high:
-        raise Misfit
-    return value
-
-
-def _key(place: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise InputError(f"the names in {place} must be texts, got {shortened(name)}.")
-    return name
-
-
-def _record(place: str, value: object, hint: Any, extra: bool) -> Any:
-    if not isinstance(value, Mapping):
-        raise Misfit
-    hints = typing.get_type_hints(hint, include_extras=True)
-    fields = {field.name: field for field in dataclasses.fields(hint)}
-    within = f"{place}." if place else ""
-    for name in value:
-        if name not in fields and not extra:
-            raise unknown(f"entry of {place}" if place else "entry", str(name)[:60], fields)
-    missing = [name for name, field in fields.items() if _is_required(field) and name not in value]
-    if missing:
-        raise InputError(f"{within}{missing[0]} is missing.")
-    given = {name: each for name, each in value.items() if name in fields}
-    return hint(
-        **{name: fit(f"{within}{name}", each, hints[name], extra=extra) for name, each in given.items()}
-    )
-
-
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _named_tuple(place: str, value: object, hint: Any, extra: bool) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != len(hint._fields):
-        raise Misfit
-    hints = typing.get_type_hints(hint, include_extras=True)
-    return hint(
-        *(
-            fit(f"{place}.{name}", each, hints[name], extra=extra)
-            for name, each in zip(hint._fields, value, strict=True)
+    @staticmethod
+    def of(unlabeled: Trajectories, others: Sequence[Trajectories], deviation: npt.ArrayLike) -> "Schema":
+        """Measure the ranges of all piles; `deviation` is that of the unlabeled observations."""
+        piles, spread = (unlabeled, *others), unlabeled.actions.std(axis=0, dtype=np.float64)
+        return Schema(
+            unlabeled.observation_names,
+            unlabeled.action_names,
+            unlabeled.action_low,
+            unlabeled.action_high,
+            low=np.min(
+                [np.concatenate([np.min(each, axis=0) for each in _blocks(pile)]) for pile in piles], 0
+            ),
+            high=np.max(
+                [np.concatenate([np.max(each, axis=0) for each in _blocks(pile)]) for pile in piles], 0
+            ),
+            deviation=np.concatenate([np.asarray(deviation, np.float64), np.where(spread > 0, spread, 1.0)]),
         )
-    )
+
+    @property
+    def observation_size(self) -> int:
+        return len(self.low) - self.action_size
+
+    @property
+    def action_size(self) -> int:
+        return len(self.action_low)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the observation columns, then of the action columns; numbered if they have none."""
+        return column_labels(
+            self.observation_names, self.observation_size, self.action_names, self.action_size
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON holds them."""
+        arrays = {name: getattr(self, name).tolist() for name in ARRAYS}
+        return {"observation_names": self.observation_names, "action_names": self.action_names, **arrays}
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "Schema":
+        """Read what `to_json` returned; raise a TypeError, ValueError or KeyError if it is damaged."""
+        arrays: dict[str, Any] = {name: np.asarray(content[name], np.float64) for name in ARRAYS}
+        names = {kind: content[kind] for kind in ("observation_names", "action_names")}
+        kept: dict[str, Any] = {kind: each if each is None else (*each,) for kind, each in names.items()}
+        found = Schema(**kept, **arrays)
+        sizes = {"observation_names": found.observation_size, "action_names": found.action_size}
+        if not (
+            all(each.ndim == 1 and np.isfinite(each).all() for each in arrays.values())
+            and len(found.low) == len(found.high) == len(found.deviation) > found.action_size > 0
+            and len(found.action_high) == found.action_size
+            and all(each is None or len(each) == sizes[kind] for kind, each in names.items())
+            and all(isinstance(each, str) for kind in names.values() for each in kind or ())
+        ):
+            raise ValueError("the columns of the training data do not fit together")
+        check_bounds(found.action_low, found.action_high)
+        return found
+
+    def match(self, held: Trajectories) -> Trajectories:
+        """Put the columns of other data into the order of the training data, as `matched` does."""
+        return matched(held, self, LOGS)
+
+    def novelty(self, held: Trajectories) -> Novelty:
+        """Compare matched data with the range of the training data."""
+        share, deviations = (np.empty(held.steps, np.float32) for _ in range(2))
+        for first in range(0, held.steps, BLOCK):
+            rows = slice(first, first + BLOCK)
+            beyond = self.beyond(np.concatenate([held.observations[rows], held.actions[rows]], axis=1))
+            share[rows], deviations[rows] = (beyond > 0).mean(axis=1), beyond.max(axis=1)
+        return Novelty(held.by_episode(share), held.by_episode(deviations))
+
+    def beyond(self, values: npt.NDArray[Any]) -> Doubles:
+        """Distance of (rows, S or S + A) beyond the range seen, in standard deviations; 0 within it."""
+        width = values.shape[1]
+        outside = np.maximum(self.low[:width] - values, values - self.high[:width])
+        return np.maximum(outside, 0.0) / self.deviation[:width]
+
+    def warn_if_far(self, observations: Floats) -> None:
+        """Warn of observations (rows, S) far beyond the range of the training data."""
+        beyond = self.beyond(observations)
+        far = beyond.max(axis=0) > FAR
+        if far.any():
+            worst = int(np.argmax(beyond.max(axis=0)))
+            names = [name for name, is_far in zip(self.column_names, far, strict=False) if is_far]
+            warnings.warn(
+                f"the observation is unlike the training data: {listed(names)} "
+                f"lie{'s' if len(names) == 1 else ''} beyond the range seen, {self.column_names[worst]} by "
+                f"{beyond.max():.3g} standard deviations (it went from {self.low[worst]:g} to "
+                f"{self.high[worst]:g}); the action should not be trusted.",
+                InputWarning,
+                stacklevel=3,
+            )
+
+    def observations(self, named: Mapping[str, npt.ArrayLike]) -> Floats:
+        """Make (S,), or (N, S) from arrays of N, of values by name; names that the run lacks are left out."""
+        if self.observation_names is None:
+            raise InputError(
+                f"the columns of this run have no names; give an array of {self.observation_size} numbers."
+            )
+        missing = [name for name in self.observation_names if name not in named]
+        if missing:
+            raise _missing("the observation lacks columns that this run was trained on", missing, [*named])
+        values = {name: _numbers(name, named[name]) for name in self.observation_names}
+        shapes = {each.shape for each in values.values()}
+        if len(shapes) > 1 or len(next(iter(shapes))) > 1:
+            first, *others = values
+            other = next((name for name in others if values[name].shape != values[first].shape), first)
+            raise InputError(
+                "an observation by name holds numbers, or arrays of one length, got shape "
+                f'{values[first].shape} for "{first}" and {values[other].shape} for "{other}".'
+            )
+        return np.stack([*values.values()], axis=-1)
 
 
-def _spelled(hint: Any) -> list[str]:
-    """Say in words what a type holds."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return [f"{each}{_limits(arguments[1])}" for each in _spelled(arguments[0])]
-    if origin is Literal:
-        return [f'"{choice}"' for choice in arguments]
-    if origin is tuple and arguments[0] is int:
-        return ["a list such as [256, 256]"]
-    if dataclasses.is_dataclass(hint):
-        return ["a table"]
-    if hasattr(hint, "_fields"):
-        return [f"a list of {len(hint._fields)} ({', '.join(hint._fields)})"]
-    kind = origin or hint
-    return [NUMBERS.get(kind) or WORDS[list if kind is tuple else kind]]
+def _blocks(pile: Trajectories) -> tuple[Floats, Floats]:
+    return pile.observations, pile.actions
 
 
-def _limits(limits: Range) -> str:
-    if limits.high == math.inf:
-        return f" of at least {limits.low:g}"
-    return f" in [{limits.low:g}, {limits.high:g}]"
+def _numbers(name: str, value: npt.ArrayLike) -> Floats:
+    try:
+        return np.asarray(value, np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f'"{name}" must be a number or an array of numbers, got {value!r}.') from None
+
+
+class Wording(NamedTuple):
+    """How messages name data, and what the data are matched with."""
+
+    have: str
+    lack: str
+    expected: str
+    other: str
+
+
+LOGS = Wording("the data have", "the data lack", "this run was trained on", "the training data have")
+PILE = Wording(
+    "the non-preferred pile has",
+    "the non-preferred pile lacks",
+    "the unlabeled pile has",
+    "the unlabeled pile has",
+)
+
+
+def matched(held: Trajectories, like: Schema | Trajectories, wording: Wording) -> Trajectories:
+    """Put columns into the order of `like`, by name; further columns are left out.
+
+    Columns are matched by position where names are lacking, with a warning if only one side has them. A
+    missing column is refused, and so are other action bounds.
+    """
+    observations, actions = (_places(kind, held, like, wording) for kind in ("observation", "action"))
+    if [*map(len, (observations, actions))] != [held.observation_size, held.action_size] or any(
+        each != sorted(each) for each in (observations, actions)
+    ):
+        held = held.select_columns(observations, actions)
+    differ = (held.action_low != like.action_low) | (held.action_high != like.action_high)
+    if differ.any():
+        i = int(np.argmax(differ))
+        raise InputError(
+            f"{wording.expected} {like.column_names[like.observation_size + i]} bounded by "
+            f"{like.action_low[i]:g} and {like.action_high[i]:g}, but {wording.have} it bounded by "
+            f"{held.action_low[i]:g} and {held.action_high[i]:g}; read all data with the same action bounds."
+        )
+    return held
+
+
+def _places(kind: str, held: Trajectories, like: Schema | Trajectories, wording: Wording) -> list[int]:
+    """Numbers of the columns of `held` in the order of those of `like`."""
+    ours, theirs = (getattr(each, f"{kind}_names") for each in (like, held))
+    if ours is not None and theirs is not None:
+        missing = [name for name in ours if name not in theirs]
+        if missing:
+            raise _missing(f"{wording.lack} {kind} columns that {wording.expected}", missing, theirs)
+        return [theirs.index(name) for name in ours]
+    wanted, found = (getattr(each, f"{kind}_size") for each in (like, held))
+    if found != wanted:
+        raise InputError(
+            f"{wording.expected} {wanted} {kind} columns, but {wording.have} {found}; give all data the same "
+            "columns."
+        )
+    if ours is not theirs:
+        which = wording.have if theirs is None else wording.other
+        warnings.warn(
+            f"{kind} columns are matched by position: {which} no names.", InputWarning, stacklevel=6
+        )
+    return [*range(wanted)]
+
+
+def _missing(what: str, missing: Sequence[str], known: Sequence[str]) -> InputError:
+    """Make the error for missing columns, each with the nearest name there is."""
+    near = {name: difflib.get_close_matches(name, known, n=1) for name in missing}
+    told = [f'"{name}"' + (f' (did you mean "{found[0]}"?)' if found else "") for name, found in near.items()]
+    return InputError(f"{what}: {listed(told)}; there are {listed(known)}.")

@@ -15,13 +15,10 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from safemil import files
-from safemil.errors import InputError, unknown
-from safemil.files import shortened
-from safemil.schema import Range, fit
+from safemil.checks import Range, fit
+from safemil.errors import InputError, shortened, unknown
 
 C = TypeVar("C")
 Width = Annotated[int, Range(1, 2**16)]  # of a hidden layer
@@ -69,14 +66,6 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
     return parsed
 
 
-def read_toml(path: Path) -> dict[str, object]:
-    """Read the settings in a TOML file."""
-    try:
-        return files.read_toml(path)
-    except InputError as error:
-        raise InputError(f"{error} Write one `name = value` a line.") from None
-
-
 def to_toml(settings: Mapping[str, object]) -> str:
     """Write flat settings as TOML; None becomes "none", since TOML has no null."""
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in settings.items())
@@ -92,7 +81,7 @@ def spell(value: object) -> str:
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Refuse settings that are not above zero, and sizes that no memory holds; None means the setting is off."""
+    """Refuse settings that are not above zero, or too large for any memory; None means the setting is off."""
     for name in names:
         value = getattr(config, name)
         if isinstance(value, int | float) and not value > 0:

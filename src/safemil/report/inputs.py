@@ -59,9 +59,9 @@ def gather(
 ) -> Material:
     """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
     directory, run = RunDirectory(path), Run.load(path)
-    contents = {name: read(where, options) for name, where in piles.items()}
+    contents = {name: _matched(run, read(where, options)) for name, where in piles.items()}
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
-    truth = _truth(unlabeled, piles["unlabeled"], options)
+    truth = _truth(run, unlabeled, piles["unlabeled"], options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")
@@ -92,11 +92,15 @@ def gather(
     )
 
 
-def _truth(unlabeled: Contents, path: Path, options: Options) -> Contents:
+def _matched(run: Run, contents: Contents) -> Contents:
+    return replace(contents, trajectories=run.match(contents.trajectories))
+
+
+def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Contents:
     """Unlabeled pile with its true costs, if they are in it or in the store of hindsight beside it."""
     beside = path.parent / HINDSIGHT_STORE
     if unlabeled.costs is None and path.name == "unlabeled" and beside.is_dir():
-        found = read(beside, options)
+        found = _matched(run, read(beside, options))
         if found.trajectories.content_hash() == unlabeled.trajectories.content_hash():
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)
