@@ -1,8 +1,9 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,6 +22,8 @@ from safemil.data.trajectories import (
 )
 from safemil.errors import InputError
 
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
 
 
@@ -112,6 +115,14 @@ class Options:
         if self.columns != Columns() or self.incident is not None or self.fills:
             raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
 
+    @property
+    def tells_incidents(self) -> bool:
+        return self.incident is not None or self.incident_episodes is not None
+
+    def without_incidents(self) -> Self:
+        """How to read other logs in the same way, in which nobody has looked for incidents."""
+        return replace(self, incident=None, incident_episodes=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold.
 
@@ -193,6 +204,11 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def single_path(paths: Paths) -> Path:
+    """First of the paths."""
+    return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
 
 
 def join_contents(parts: Sequence[Contents], labels: Sequence[str]) -> Contents:
