@@ -95,7 +95,7 @@ def test_several_seeds_share_a_run(run, pair, unlabeled):
 
 
 def test_metrics_tell_how_training_went(run):
-    assert [line["step"] for line in run.metrics] == [20, 40, 60]
+    assert [line["update"] for line in run.metrics] == [20, 40, 60]
     assert "loss/cost" in run.metrics[0]
     assert "loss/cost" not in run.metrics[2]  # the cost has stopped learning by then
 
@@ -119,11 +119,11 @@ def test_an_interrupted_run_saves_and_resumes_to_the_same_end(run, train, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         train(seed=3, out=tmp_path / "run")
     monkeypatch.undo()
-    assert safemil.Run.load(tmp_path / "run").metrics[-1]["step"] == 40
+    assert safemil.Run.load(tmp_path / "run").metrics[-1]["update"] == 40
     resumed = train(seed=3, out=tmp_path / "run", resume=True)
     for ours, theirs in zip(jax.tree.leaves(resumed._state), jax.tree.leaves(run._state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert [line["step"] for line in resumed.metrics] == [20, 40, 60]
+    assert [line["update"] for line in resumed.metrics] == [20, 40, 60]
 
 
 def test_resuming_with_other_settings_or_data_is_refused(train, unlabeled, tmp_path):

@@ -20,20 +20,20 @@ def directory(tmp_path):
     return directory
 
 
-def checkpoint(step):
-    return Checkpoint(step, {"weights": np.full(100, step, np.float32)})
+def checkpoint(update):
+    return Checkpoint(update, {"weights": np.full(100, update, np.float32)})
 
 
 def test_a_checkpoint_comes_back_as_it_was(directory):
     directory.save_checkpoint(checkpoint(3))
     loaded = directory.latest_checkpoint()
-    assert loaded.step == 3
+    assert loaded.update == 3
     np.testing.assert_array_equal(loaded.arrays["weights"], checkpoint(3).arrays["weights"])
 
 
 def test_the_last_two_checkpoints_are_kept(directory):
-    for step in (1, 2, 3):
-        directory.save_checkpoint(checkpoint(step))
+    for update in (1, 2, 3):
+        directory.save_checkpoint(checkpoint(update))
     assert sorted(path.stem for path in directory.checkpoints.glob("*.safetensors")) == [
         "000000002",
         "000000003",
@@ -42,8 +42,8 @@ def test_the_last_two_checkpoints_are_kept(directory):
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "garble"])
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(directory, damage):
-    for step in (1, 2):
-        directory.save_checkpoint(checkpoint(step))
+    for update in (1, 2):
+        directory.save_checkpoint(checkpoint(update))
     arrays = directory.checkpoints / "000000002.safetensors"
     content = bytearray(arrays.read_bytes())
     if damage == "flip":
@@ -56,14 +56,14 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(directory, damage):
     else:
         arrays.with_suffix(".json").write_text("{")
     with pytest.warns(UserWarning, match=r"000000002 is damaged .* using the one before it"):
-        assert directory.latest_checkpoint().step == 1
+        assert directory.latest_checkpoint().update == 1
 
 
 def test_arrays_without_their_json_are_no_checkpoint(directory):
     directory.save_checkpoint(checkpoint(1))
     directory.save_checkpoint(checkpoint(2))
     (directory.checkpoints / "000000002.json").unlink()
-    assert directory.latest_checkpoint().step == 1
+    assert directory.latest_checkpoint().update == 1
 
 
 def test_a_run_without_a_whole_checkpoint_has_none(directory):
@@ -71,12 +71,12 @@ def test_a_run_without_a_whole_checkpoint_has_none(directory):
 
 
 def test_metrics_after_the_checkpoint_are_forgotten(directory):
-    for step in (1, 2, 3):
-        directory.append_metrics({"step": step, "loss": [0.5]})
+    for update in (1, 2, 3):
+        directory.append_metrics({"update": update, "loss": [0.5]})
     with open(directory.metrics_file, "a") as file:
-        file.write('{"step": 4, "lo')  # cut off by a kill
+        file.write('{"update": 4, "lo')  # cut off by a kill
     directory.truncate_metrics(2)
-    assert [line["step"] for line in directory.read_metrics()] == [1, 2]
+    assert [line["update"] for line in directory.read_metrics()] == [1, 2]
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
@@ -109,7 +109,7 @@ def test_an_overwritten_run_is_deleted_only_once_the_new_one_is_in_its_place(dir
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         directory.create(CONFIG, {}, overwrite=True)
-    assert directory.latest_checkpoint().step == 1
+    assert directory.latest_checkpoint().update == 1
 
 
 def test_a_run_is_made_in_an_empty_folder_that_stays_the_same_folder(tmp_path):

@@ -247,8 +247,8 @@ class Run:
             **extra,
         }
 
-    def _checkpoint(self, step: int, state: Any) -> Checkpoint:
-        return Checkpoint(step, loop.state_arrays({"state": state, "scaler": self._scaler}))
+    def _checkpoint(self, update: int, state: Any) -> Checkpoint:
+        return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
 
     def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
         template = jax.eval_shape(lambda: loop.init(self._algorithm, self.config, data, self.seeds))
@@ -340,8 +340,8 @@ class _Recorder:
         self.evaluate_every = evaluate_every
         self.checkpoint_seconds = checkpoint_seconds
         self.directory: RunDirectory | None = None
-        self.step = 0
-        self.saved_step = -1
+        self.update = 0
+        self.saved_update = -1
         self.saved_at = time.monotonic()
         self.started = time.monotonic()
         self.earlier_seconds = 0.0
@@ -360,8 +360,8 @@ class _Recorder:
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(checkpoint, data)
-            self.step = self.saved_step = checkpoint.step
-        directory.truncate_metrics(self.step)
+            self.update = self.saved_update = checkpoint.update
+        directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
         self.run.metrics = directory.read_metrics()
         self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
@@ -382,12 +382,12 @@ class _Recorder:
 
     def fit(self, data: Dataset, *, interval: int, progress: bool) -> None:
         run = self.run
-        with bar(f"training {run.algorithm}", run.config.updates, start=self.step, show=progress) as shown:
+        with bar(f"training {run.algorithm}", run.config.updates, start=self.update, show=progress) as shown:
             record = partial(self._record, shown)
             try:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
-                    start=self.step, interval=interval, on_interval=record,
+                    start=self.update, interval=interval, on_interval=record,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -397,21 +397,22 @@ class _Recorder:
             manifest = run._manifest({**self.hashes, "seconds": self._seconds()})
             self.directory.write_manifest(manifest)
 
-    def _record(self, shown: Bar, step: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
-        line: dict[str, Any] = {"step": step, "seconds": round(self._seconds(), 2)}
+    def _record(self, shown: Bar, done: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
+        line: dict[str, Any] = {"update": done, "seconds": round(self._seconds(), 2)}
         for name, values in metrics.items():
             if not np.isnan(values).all():
                 line[name] = [float(value) if np.isfinite(value) else None for value in values]
-        if step // self.evaluate_every > self.step // self.evaluate_every or step == self.run.config.updates:
+        every = self.evaluate_every
+        if done // every > self.update // every or done == self.run.config.updates:
             line |= self._evaluated(state)
         if self.directory is not None:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
-        self.run._state, self.step = state, step
+        self.run._state, self.update = state, done
         losses = (
             f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name
         )
-        shown.at(step, "  ".join(losses))
+        shown.at(done, "  ".join(losses))
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
 
@@ -427,9 +428,9 @@ class _Recorder:
         return found
 
     def _save(self) -> None:
-        if self.directory is not None and self.step > self.saved_step:
-            self.directory.save_checkpoint(self.run._checkpoint(self.step, self.run._state))
-            self.saved_step, self.saved_at = self.step, time.monotonic()
+        if self.directory is not None and self.update > self.saved_update:
+            self.directory.save_checkpoint(self.run._checkpoint(self.update, self.run._state))
+            self.saved_update, self.saved_at = self.update, time.monotonic()
 
     def _seconds(self) -> float:
         return self.earlier_seconds + time.monotonic() - self.started

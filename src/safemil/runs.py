@@ -34,7 +34,7 @@ KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 
 
 class Checkpoint(NamedTuple):
-    step: int  # number of updates
+    update: int  # number of updates done
     arrays: dict[str, np.ndarray]
 
 
@@ -171,21 +171,21 @@ class RunDirectory:
         lines = self.metrics_file.read_text().split("\n")[:-1]  # text after the last newline is incomplete
         return [json.loads(line) for line in lines]
 
-    def truncate_metrics(self, step: int) -> None:
-        """Delete the lines of updates after `step`, which will be written again."""
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
+    def truncate_metrics(self, update: int) -> None:
+        """Delete the lines after `update`, which will be written again."""
+        kept = [line for line in self.read_metrics() if line["update"] <= update]
         with atomic_file(self.metrics_file) as file:
             file.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write the arrays, then a JSON file with their SHA-256, without which they are ignored."""
-        name = self.checkpoints / f"{checkpoint.step:09d}"
+        name = self.checkpoints / f"{checkpoint.update:09d}"
         content = save(checkpoint.arrays)
         with atomic_file(name.with_suffix(".safetensors")) as file:
             file.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
-            file.write_text(json.dumps({"step": checkpoint.step, "sha256": digest}))
+            file.write_text(json.dumps({"update": checkpoint.update, "sha256": digest}))
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
@@ -211,4 +211,4 @@ def _read_checkpoint(card: Path) -> Checkpoint:
     arrays = card.with_suffix(".safetensors").read_bytes()
     if hashlib.sha256(arrays).hexdigest() != content["sha256"]:
         raise ValueError("its content hash does not match")
-    return Checkpoint(int(content["step"]), load(arrays))
+    return Checkpoint(int(content["update"]), load(arrays))

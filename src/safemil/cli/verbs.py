@@ -264,7 +264,7 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     for line in run.metrics:
         last |= line
     seconds = last.pop("seconds", 0.0)
-    updates = last.pop("step", 0)
+    updates = last.pop("update", 0)
     table = Table("", *(f"seed {seed}" for seed in run.seeds), box=None)
     for name, values in last.items():
         table.add_row(name, *("NaN" if value is None else f"{value:.3f}" for value in values))
