@@ -79,8 +79,9 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.files import read_toml
     from safemil.runs import RunDirectory
-    from safemil.settings import parse_assignments, read_toml
+    from safemil.settings import parse_assignments
 
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read

@@ -217,16 +217,16 @@ class Trajectories:
         return np.arange(self.steps) + np.repeat(self.first_steps - self.starts, self.lengths)
 
     @property
+    def logged_steps(self) -> npt.NDArray[Any]:
+        """Step of each row as in its file: `step_values`, else `step_numbers`, (steps,)."""
+        return self.step_numbers if self.step_values is None else self.step_values
+
+    @property
     def column_names(self) -> list[str]:
         """Names of the observation columns, then of the action columns; numbered if they have none."""
         return column_labels(
             self.observation_names, self.observation_size, self.action_names, self.action_size
         )
-
-    @property
-    def logged_steps(self) -> npt.NDArray[Any]:
-        """Step of each row as in its file: `step_values`, else `step_numbers`, (steps,)."""
-        return self.step_numbers if self.step_values is None else self.step_values
 
     def where(self, row: int) -> str:
         """Episode and step of a row, as named in the file."""
@@ -264,14 +264,14 @@ class Trajectories:
         }
         wide = {name: getattr(self, name)[:, observations] for name in ("observations", "final_observations")}
         bounds = {name: getattr(self, name)[list(actions)] for name in ("action_low", "action_high")}
-        return self._with(**wide, **bounds, **named, actions=self.actions[:, actions])
+        return self._rebuilt(**wide, **bounds, **named, actions=self.actions[:, actions])
 
     def with_choices(self, categories: Sequence[str], names: Sequence[str] | None) -> "Trajectories":
         """Give actions that are choices these columns; categories that are not among ours are never taken."""
         ours = self.action_categories or ()
         columns = [ours.index(each) if each in ours else len(ours) for each in categories]
         never = np.full((self.steps, 1), -1, np.float32)
-        return self._with(
+        return self._rebuilt(
             actions=np.hstack([self.actions, never])[:, columns],
             action_low=-1,
             action_high=1,
@@ -279,17 +279,24 @@ class Trajectories:
             action_categories=categories,
         )
 
-    def _with(self, **changes: Any) -> "Trajectories":
+    def _rebuilt(self, **changes: Any) -> "Trajectories":
         own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
         return Trajectories(**own | changes)
 
     def marked(self, marks: npt.ArrayLike) -> "Trajectories":
         """Return the same episodes with other marks, (steps,)."""
-        made, flags = copy.copy(self), _booleans("marks", marks)
-        if len(flags) != self.steps:
-            raise InputError(f"need one entry of `marks` per step, got {len(flags)} for {self.steps}.")
-        flags.setflags(write=False)
-        object.__setattr__(made, "marks", flags)
+        return self._with("marks", _booleans("marks", marks), self.steps)
+
+    def renamed(self, ids: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other names, (episodes,)."""
+        return self._with("ids", _ids(ids), len(self))
+
+    def _with(self, name: str, values: npt.NDArray[Any], count: int) -> "Trajectories":
+        if len(values) != count:
+            raise InputError(f"need {count} entries of `{name}`, got {len(values)}.")
+        made, kept = copy.copy(self), values.copy()
+        kept.setflags(write=False)
+        object.__setattr__(made, name, kept)
         return made
 
     @staticmethod
