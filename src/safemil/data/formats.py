@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from safemil import plugins
-from safemil.data import csv, hdf5, parquet, store
+from safemil.data import csv, hdf5, lerobot, parquet, store
 from safemil.data.interchange import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
@@ -42,6 +42,7 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "parquet": parquet,
     "hdf5": hdf5,
     "store": store,
+    "lerobot": lerobot,
     "csv": csv,  # last, since almost any text could be CSV
 }
 NAMES = Columns()

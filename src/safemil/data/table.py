@@ -3,6 +3,7 @@
 The final observation of an episode is one more row, the last of its episode, whose action is empty.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from safemil.data.trajectories import Trajectories, check_finite, first_true, st
 from safemil.errors import InputError, unknown
 
 NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+ENTRY_NAMES = b"safemil entries"  # key of a field's metadata: the names of the entries of its lists, as JSON
 DEFAULTS = {"observation": ("observation", "obs_*"), "action": ("action", "act_*")}
 
 
@@ -146,12 +148,18 @@ def _block(table: pa.Table, kind: str, spec: str | None, dtype: pa.DataType, ord
     first = _column(table, names[0])
     if len(names) == 1 and _is_list(first.type):
         values, present = _from_lists(first, names[0], dtype)
-        return Block(values[order], present[order], [f"{names[0]}[{i}]" for i in range(values.shape[1])])
+        return Block(values[order], present[order], _entry_names(table, names[0], values.shape[1]))
     values = np.empty((len(names), table.num_rows), dtype.to_pandas_dtype())
     present = np.empty((len(names), table.num_rows), bool)
     for i, name in enumerate(names):
         values[i], present[i] = _from_column(_column(table, name), name, dtype)
     return Block(values.T[order], present.T[order], names)
+
+
+def _entry_names(table: pa.Table, name: str, width: int) -> list[str]:
+    """Names of the entries of a column of lists: those in the field's metadata, else numbers."""
+    given = (table.schema.field(name).metadata or {}).get(ENTRY_NAMES)
+    return json.loads(given) if given else [f"{name}[{i}]" for i in range(width)]
 
 
 def _names(table: pa.Table, kind: str, spec: str | None) -> list[str]:
