@@ -4,7 +4,6 @@ LeRobot itself is not needed. A feature that is a vector becomes one column per 
 `meta/info.json`. Features that are pictures are passed over.
 """
 
-import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from safemil.data.features import (
+    WIDEST,
+    Column,
+    columns_of,
+    lists,
+    matching,
+    named_field,
+    numbered,
+    places,
+)
 from safemil.data.interchange import (
     Columns,
     Contents,
@@ -32,14 +41,13 @@ from safemil.data.interchange import (
     refuse_writing,
     with_defaults,
 )
-from safemil.data.table import ENTRY_NAMES, from_table
-from safemil.errors import InputError, InputWarning, unknown
+from safemil.data.table import from_table
+from safemil.errors import InputError, InputWarning
 
 SUFFIXES: tuple[str, ...] = ()
 INFO = Path("meta", "info.json")
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 NUMERIC = re.compile(r"float(16|32|64)|u?int(8|16|32|64)|bool")
-WIDEST = 1 << 16  # entries of a feature; wider ones are arrays such as depth images
 EPISODE = "episode_index"
 LEROBOT = Columns(EPISODE, "frame_index", "observation.state", "action", "next.reward")
 
@@ -48,13 +56,6 @@ NUMBER = {"shape": [1]}
 Features = Mapping[str, dict[str, Any]]
 
 write = refuse_writing("a LeRobot dataset")
-
-
-class Column(NamedTuple):
-    """Entry of a feature."""
-
-    feature: str
-    position: int
 
 
 class Episode(NamedTuple):
@@ -74,7 +75,7 @@ def read(path: Path, options: Options) -> Contents:
     info = _info(path)
     features = _features(info)
     columns = with_defaults(options.columns, LEROBOT)
-    blocks = {kind: _matching(kind, getattr(columns, kind) or "", features) for kind in BLOCKS}
+    blocks = {kind: matching(kind, getattr(columns, kind), _columns(kind, features)) for kind in BLOCKS}
     singles = {getattr(columns, name) for name in Columns.__dataclass_fields__ if name not in BLOCKS}
     wanted = {column.feature for block in blocks.values() for column in block.values()}
     wanted |= {EPISODE, *(name for name in singles if name in features)}
@@ -127,23 +128,6 @@ def _features(info: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return features
 
 
-def _columns(kind: str, features: Features) -> dict[str, Column]:
-    """Name the entries that an action or an observation may have.
-
-    A name that several features have is preceded by the name of the feature.
-    """
-    found: dict[str, list[Column]] = {}
-    for feature, described in features.items():
-        if _is_vector(described) and feature.startswith("action") == (kind == "action"):
-            for index, name in enumerate(_entry_names(feature, described)):
-                found.setdefault(name, []).append(Column(feature, index))
-    return {
-        name if len(columns) == 1 else f"{column.feature}.{name}": column
-        for name, columns in found.items()
-        for column in columns
-    }
-
-
 def _is_vector(feature: Mapping[str, Any]) -> bool:
     shape = feature["shape"]
     return bool(NUMERIC.fullmatch(feature["dtype"])) and len(shape) < 2 and prod(shape) <= WIDEST
@@ -161,26 +145,18 @@ def _entry_names(feature: str, described: Mapping[str, Any]) -> list[str]:
         and len(set(names)) == width
     ):
         return names
-    return [feature] if width == 1 else [f"{feature}[{index}]" for index in range(width)]
+    return numbered(feature, width)
 
 
-def _matching(kind: str, spec: str, features: Features) -> dict[str, Column]:
-    """Columns that "feature", "prefix*" or "column" stand for, several separated by commas."""
-    known = _columns(kind, features)
-    found: dict[str, Column] = {}
-    for part in (part.strip() for part in spec.split(",")):
-        matching = {
-            name: column
-            for name, column in known.items()
-            if part in (name, column.feature)
-            or (part.endswith("*") and any(each.startswith(part[:-1]) for each in (name, column.feature)))
+def _columns(kind: str, features: Features) -> dict[str, Column]:
+    """Name the entries that an action or an observation may have."""
+    return columns_of(
+        {
+            name: _entry_names(name, feature)
+            for name, feature in features.items()
+            if _is_vector(feature) and name.startswith("action") == (kind == "action")
         }
-        if not matching:
-            raise unknown(
-                f"feature of numbers for the {kind}", part, {each.feature for each in known.values()}
-            )
-        found |= matching
-    return found
+    )
 
 
 def _mention_pictures(features: Features) -> None:
@@ -303,17 +279,17 @@ def _block(
     table: pa.Table, kind: str, block: Mapping[str, Column], features: Features
 ) -> tuple[pa.Field, pa.ChunkedArray]:
     """Make a column of lists from entries of features, a whole feature without a copy."""
-    chosen: dict[str, list[int]] = {}
-    for column in block.values():
-        chosen.setdefault(column.feature, []).append(column.position)
-    (first, indices), several = next(iter(chosen.items())), len(chosen) > 1
+    placed = places(block)
+    first = next(iter(placed))
     values = table[first]
-    if several or len(indices) < prod(features[first]["shape"]) or not _is_list(values.type):
-        parts = [_matrix(table[name], name)[:, indices] for name, indices in chosen.items()]
-        joined = np.concatenate(parts, axis=1)
-        values = pa.chunked_array([pa.FixedSizeListArray.from_arrays(joined.ravel(), joined.shape[1])])
-    names = [name for feature in chosen for name, column in block.items() if column.feature == feature]
-    return pa.field(kind, values.type, metadata={ENTRY_NAMES: json.dumps(names)}), values
+    whole = [Column(first, entry) for entry in range(prod(features[first]["shape"]))]
+    if [*block.values()] != whole or not _is_list(values.type):
+        parts = {name: _matrix(table[name], name) for name in placed}
+        joined = np.empty((table.num_rows, len(block)), np.result_type(*parts.values()))
+        for name, (columns, entries) in placed.items():
+            joined[:, columns] = parts[name][:, entries]
+        values = pa.chunked_array([lists(joined)])
+    return named_field(kind, values, block), values
 
 
 def _matrix(values: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
