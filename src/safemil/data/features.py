@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 import pyarrow as pa
 
+from safemil.arrays import Bools
 from safemil.data.table import ENTRY_NAMES
 from safemil.errors import unknown
 
@@ -89,9 +90,10 @@ def places(block: Mapping[str, Column]) -> dict[str, tuple[list[int], list[int]]
     return found
 
 
-def lists(matrix: npt.NDArray[Any]) -> pa.Array:
-    """Column of lists with the rows of a matrix."""
-    return pa.FixedSizeListArray.from_arrays(matrix.reshape(-1), matrix.shape[1])
+def lists(matrix: npt.NDArray[Any], empty: Bools | None = None) -> pa.Array:
+    """Column of lists with the rows of a matrix; some may be empty."""
+    mask = None if empty is None else pa.array(empty)
+    return pa.FixedSizeListArray.from_arrays(matrix.reshape(-1), matrix.shape[1], mask=mask)
 
 
 def named_field(kind: str, values: pa.Array, names: Iterable[str]) -> pa.Field:

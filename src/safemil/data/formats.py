@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from safemil import plugins
-from safemil.data import csv, hdf5, lerobot, parquet, store
+from safemil.data import csv, hdf5, lerobot, minari, parquet, store
 from safemil.data.interchange import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
@@ -43,6 +43,7 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "hdf5": hdf5,
     "store": store,
     "lerobot": lerobot,
+    "minari": minari,
     "csv": csv,  # last, since almost any text could be CSV
 }
 NAMES = Columns()
@@ -76,10 +77,15 @@ def load_annotated(
 
 def read(path: PathLike, options: Options) -> Contents:
     """Read everything in a file."""
-    path = Path(path)
+    path = located(path)
     format = _recognised(path)
     with _naming(path):
         return format.read(path, options)
+
+
+def located(path: PathLike) -> Path:
+    """Path of a file or folder; a Minari dataset may be given by its id, if nothing else has this name."""
+    return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
 
 
 def save(
