@@ -90,12 +90,15 @@ def _info_leaf(keys: Keys, array: Array, steps: int) -> Iterator[Leaf]:
 
 
 def _in_arrow(path: Path, format: str) -> Storage:
-    tables: dict[tuple[int, str], pa.Array] = {}
+    tables: dict[int, pa.Table] = {}
 
     def column(episode: int, name: str) -> pa.Array:
-        if (episode, name) not in tables:
-            tables[episode, name] = _arrow_column(path / str(episode), format, name)
-        return tables[episode, name]
+        if episode not in tables:
+            tables[episode] = _episode_table(path / str(episode), format)
+        if name not in tables[episode].column_names:
+            here = listed(tables[episode].column_names)
+            raise InputError(f'episode {episode} has no "{name}" (here: {here}).')
+        return pa.concat_arrays(tables[episode][name].chunks)
 
     def array(episode: int, keys: Keys) -> Array:
         found = column(episode, str(keys[0]))
@@ -105,35 +108,22 @@ def _in_arrow(path: Path, format: str) -> Storage:
         return values[:-1] if keys[0] in PADDED else values
 
     def infos(steps: int) -> list[Leaf]:
-        kind = _arrow_schema(path / "0", format)
-        return [*_arrow_infos(column(0, "infos"), ("infos",), steps)] if "infos" in kind.names else []
+        column(0, "rewards")
+        names = tables[0].column_names
+        return [*_arrow_infos(column(0, "infos"), ("infos",), steps)] if "infos" in names else []
 
     return Storage(array, infos)
 
 
-def _arrow_files(folder: Path, format: str) -> list[Path]:
-    found = sorted(folder.glob(f"*.{format}"))
-    if not found:
+def _episode_table(folder: Path, format: str) -> pa.Table:
+    """Table of an episode; one in Arrow stays on the disk until its columns are used."""
+    files = [str(file) for file in sorted(folder.glob(f"*.{format}"))]
+    if not files:
         raise InputError(f"there is no .{format} file in {folder.name}, the folder of an episode.")
-    return found
-
-
-def _arrow_schema(folder: Path, format: str) -> pa.Schema:
-    file = _arrow_files(folder, format)[0]
-    return pq.read_schema(file) if format == "parquet" else pa.ipc.open_file(pa.memory_map(str(file))).schema
-
-
-def _arrow_column(folder: Path, format: str, name: str) -> pa.Array:
-    parts = []
-    for file in _arrow_files(folder, format):
-        if format == "parquet":
-            table = pq.ParquetFile(file).read([name])
-        else:
-            table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-        if name not in table.column_names:
-            raise InputError(f'episode {folder.name} has no "{name}" (here: {listed(table.column_names)}).')
-        parts += table[name].chunks
-    return pa.concat_arrays(parts)
+    return pa.concat_tables(
+        pq.read_table(file) if format == "parquet" else pa.ipc.open_file(pa.memory_map(file)).read_all()
+        for file in files
+    )
 
 
 def _arrow_infos(values: pa.Array, keys: Keys, steps: int) -> Iterator[Leaf]:
