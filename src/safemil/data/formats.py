@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from safemil import plugins
-from safemil.data import csv, hdf5, lerobot, minari, parquet, store
+from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.interchange import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "store": store,
     "lerobot": lerobot,
     "minari": minari,
+    "ros": rosbag,
     "csv": csv,  # last, since almost any text could be CSV
 }
 NAMES = Columns()
