@@ -95,7 +95,7 @@ def test_several_seeds_share_a_run(run, pair, unlabeled):
 
 
 def test_metrics_tell_how_training_went(run):
-    assert [line["step"] for line in run.metrics] == [20, 40, 60]
+    assert [line["update"] for line in run.metrics] == [20, 40, 60]
     assert "loss/cost" in run.metrics[0]
     assert "loss/cost" not in run.metrics[2]  # the cost has stopped learning by then
 
@@ -119,11 +119,11 @@ def test_an_interrupted_run_saves_and_resumes_to_the_same_end(run, train, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         train(seed=3, out=tmp_path / "run")
     monkeypatch.undo()
-    assert safemil.Run.load(tmp_path / "run").metrics[-1]["step"] == 40
+    assert safemil.Run.load(tmp_path / "run").metrics[-1]["update"] == 40
     resumed = train(seed=3, out=tmp_path / "run", resume=True)
     for ours, theirs in zip(jax.tree.leaves(resumed._state), jax.tree.leaves(run._state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert [line["step"] for line in resumed.metrics] == [20, 40, 60]
+    assert [line["update"] for line in resumed.metrics] == [20, 40, 60]
 
 
 def test_resuming_with_other_settings_or_data_is_refused(train, unlabeled, tmp_path):
@@ -138,7 +138,9 @@ def test_resuming_with_other_settings_or_data_is_refused(train, unlabeled, tmp_p
 
 def test_piles_of_different_width_are_refused_and_nothing_is_written(train, tmp_path):
     other = Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4])
-    with pytest.raises(InputError, match="has 5 observation and 2 action columns, the unlabeled one 3 and 2"):
+    with pytest.raises(
+        InputError, match="unlabeled pile has 3 observation columns, but the non-preferred pile has 5"
+    ):
         train(nonpreferred=other, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -147,13 +149,16 @@ def test_piles_with_different_action_bounds_are_refused(train, nonpreferred):
     other = Trajectories(
         nonpreferred.observations, nonpreferred.actions, nonpreferred.lengths, action_high=[2, 2]
     )
-    with pytest.raises(InputError, match="both piles need the same action bounds"):
+    with pytest.raises(
+        InputError,
+        match="action 0 bounded by -1 and 1, but the non-preferred pile has it bounded by -1 and 2",
+    ):
         train(nonpreferred=other)
 
 
 def test_data_of_another_width_than_the_run_is_refused(run):
     other = Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4])
-    with pytest.raises(InputError, match="trained on 3 observation and 2 action columns, got 5 and 2"):
+    with pytest.raises(InputError, match="trained on 3 observation columns, but the data have 5"):
         run.cost(other)
     with pytest.raises(InputError, match="trained on 3 observation"):
         run.act(np.zeros(5))

@@ -151,7 +151,7 @@ def test_a_learning_curve_leaves_the_training_as_it_is(tmp_path):
         train("stopped", evaluate=stop_at_the_second)
     resumed = train("stopped", evaluate=curve, resume=True)
 
-    points = [line["step"] for line in whole.metrics if "evaluation/cost" in line]
+    points = [line["update"] for line in whole.metrics if "evaluation/cost" in line]
     assert points == [20, 40]
     lines = [[line | {"seconds": 0} for line in run.metrics] for run in (whole, resumed)]
     assert lines[0] == lines[1]

@@ -72,6 +72,6 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_same_weights(tmp_pa
     assert whole.keys() == resumed.keys()
     assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
     lines = [
-        [line["step"] for line in safemil.Run.load(tmp_path / run).metrics] for run in ("whole", "killed")
+        [line["update"] for line in safemil.Run.load(tmp_path / run).metrics] for run in ("whole", "killed")
     ]
     assert lines[0] == lines[1]

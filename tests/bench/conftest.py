@@ -79,9 +79,7 @@ def larger(tmp_path_factory) -> Path:
     means = {"random": (0, 50), "bc": (100, 30), "safemil": (90, 10)}
     for cell in read_grid(folder / "grid.toml").cells():
         gained, paid = means[cell.algorithm]
-        curve = [
-            {"step": step, "return": gained + step / 1e3, "cost": paid - step / 1e3} for step in (1e3, 2e3)
-        ]
+        curve = [{"update": at, "return": gained + at / 1e3, "cost": paid - at / 1e3} for at in (1e3, 2e3)]
         result = {
             "cell": dataclasses.asdict(cell),
             "data_sha256": {},

@@ -43,7 +43,7 @@ def test_a_cell_says_everything_needed_to_redo_it(results):
         assert len(found["returns"]) == len(found["costs"]) == len(found["lengths"]) == 4
         assert found["versions"].keys() >= {"safemil", "jax", "mujoco"}
         if found["cell"]["algorithm"] == "bc":
-            assert [point["step"] for point in found["curve"]] == [10, 20]
+            assert [point["update"] for point in found["curve"]] == [10, 20]
             assert found["data_sha256"].keys() == {"nonpreferred", "unlabeled", "annotations"}
 
 

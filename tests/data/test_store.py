@@ -123,3 +123,33 @@ def test_a_store_keeps_marks_and_column_names(tmp_path):
     assert found.marks.tolist() == [False, True]
     assert (found.observation_names, found.action_names) == (("gap",), None)
     assert found.content_hash() == marked.content_hash()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        np.array([1, 2, 4, 0, 1, 9]),
+        np.array([0.1, 0.2, 0.4, 0, 1, 9]),
+        np.arange(6).astype("datetime64[ms]"),
+        np.arange(6).astype("timedelta64[s]"),
+        np.array(["a", "b", "c", "a", "b", "ünd"]),
+    ],
+)
+def test_steps_of_the_log_gaps_and_choices_are_kept(steps, walk, tmp_path):
+    fields = {name: getattr(walk, name) for name in Trajectories.__dataclass_fields__}
+    fields |= {"step_values": steps, "after_gap": np.arange(6) == 1, "step_zone": "Europe/Berlin"}
+    save(tmp_path / "store", Trajectories(**fields | {"action_categories": ["left", "right"]}))
+    again = load(tmp_path / "store")
+    np.testing.assert_array_equal(again.step_values, steps)
+    assert again.step_values.dtype.kind == steps.dtype.kind
+    assert again.after_gap.tolist() == [False, True, False, False, False, False]
+    assert (again.step_zone, again.action_categories) == ("Europe/Berlin", ("left", "right"))
+    assert again.take([1, 2]).logged_steps.tolist() == again.step_values[2:].tolist()
+
+
+def test_steps_of_an_unknown_type_are_refused(walk, tmp_path):
+    fields = {name: getattr(walk, name) for name in Trajectories.__dataclass_fields__}
+    save(tmp_path / "store", Trajectories(**fields | {"step_values": np.arange(6.0)}))
+    describe(tmp_path / "store", step_values="object")
+    with pytest.raises(InputError, match="no type of step that is known"):
+        load(tmp_path / "store")

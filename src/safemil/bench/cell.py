@@ -105,7 +105,7 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
 def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = {"return": "evaluation/return", "cost": "evaluation/cost"}
     return [
-        {"step": line["step"], **{short: line[name][0] for short, name in names.items()}}
+        {"update": line["update"], **{short: line[name][0] for short, name in names.items()}}
         for line in metrics
         if names["cost"] in line
     ]

@@ -133,7 +133,7 @@ class Results:
         assert scale is not None
         random, returns, costs = scale
         points = [
-            [(point["step"], point["return"], point["cost"]) for point in each["curve"]] for each in found
+            [(point["update"], point["return"], point["cost"]) for point in each["curve"]] for each in found
         ]
         curves = np.moveaxis(np.asarray(points, np.float64).reshape(len(found), -1, 3), 2, 0)
         updates, curve_returns, curve_costs = curves  # (seeds, points) each

@@ -79,8 +79,9 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.files import read_toml
     from safemil.runs import RunDirectory
-    from safemil.settings import parse_assignments, read_toml
+    from safemil.settings import parse_assignments
 
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
@@ -264,7 +265,7 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     for line in run.metrics:
         last |= line
     seconds = last.pop("seconds", 0.0)
-    updates = last.pop("step", 0)
+    updates = last.pop("update", 0)
     table = Table("", *(f"seed {seed}" for seed in run.seeds), box=None)
     for name, values in last.items():
         table.add_row(name, *("NaN" if value is None else f"{value:.3f}" for value in values))

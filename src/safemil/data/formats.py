@@ -17,7 +17,7 @@ from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.interchange import Bounds, Columns, Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_file, atomic_folder, require_free
+from safemil.files import atomic_file, atomic_folder, marked, require_free
 
 PathLike = str | os.PathLike[str]
 
@@ -156,6 +156,8 @@ def _contents(
 def _recognised(path: Path) -> Format:
     if not path.exists():
         raise InputError(f"there is no file or folder {path}.")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a pipe or a device; need a file or a folder, which can be read twice.")
     builtin = next((format for format in FORMATS.values() if format.recognises(path)), None)
     suffix = path.suffix.lower()
     # Almost any text looks like CSV, so a package's format comes before it if the file has its suffix.
@@ -209,7 +211,7 @@ def _loaded(entry: EntryPoint) -> Format:
 @contextmanager
 def _writable(path: Path, format: Format, overwrite: bool) -> Iterator[Path]:
     require_free(path, overwrite=overwrite)
-    folder = atomic_folder(path, mark=store.DESCRIPTION, overwrite=overwrite)
+    folder = atomic_folder(path, marked(store.DESCRIPTION, store.FORMAT), overwrite=overwrite)
     with atomic_file(path) if format.SUFFIXES else folder as target:
         yield target
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Bools, Floats, Ints
-from safemil.data.hdf5_arrays import check_stored, own_array
 from safemil.data.interchange import Contents, Options, begins_with, in_unit_box, listed, written_actions
 from safemil.data.trajectories import Trajectories
 from safemil.errors import InputError
@@ -49,8 +48,8 @@ def read(path: Path, options: Options) -> Contents:
 
 def _read(file: h5py.File, options: Options) -> Contents:
     datasets = _checked_datasets(file)
-    extras = {name: _values(name, each) for name, each in _checked_extras(file, datasets).items()}
-    arrays = {name: _values(name, each) for name, each in datasets.items()}
+    extras = {name: _values(each) for name, each in _checked_extras(file, datasets).items()}
+    arrays = {name: _values(each) for name, each in datasets.items()}
     arrays |= {name: arrays[name].reshape(-1) for name in arrays if DIMENSIONS[name] == 1}
     steps, width = arrays["actions"].shape
     flags = {name: arrays.get(name, np.zeros(steps)) != 0 for name in ("terminals", "timeouts")}
@@ -165,14 +164,17 @@ def _checked_extras(file: h5py.File, datasets: dict[str, h5py.Dataset]) -> dict[
 
 
 def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
+    """Find an array in the file itself: links and external storage could make us read another file."""
     if name not in group:
         raise InputError(
             f'there is no "{name}"; a file in the layout of DSRL needs it (here: {listed(group)}).'
         )
-    return own_array(group, name)
+    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise InputError(f'"{name}" must be an array in the file itself, not a group or a link to elsewhere.')
+    return found
 
 
-def _values(name: str, dataset: h5py.Dataset) -> npt.NDArray[Any]:
-    check_stored(name, dataset)
+def _values(dataset: h5py.Dataset) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[()]
     return values

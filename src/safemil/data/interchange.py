@@ -1,16 +1,15 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from safemil.arrays import Doubles
+from safemil.arrays import Bools, Doubles
 from safemil.data.trajectories import (
     ROUNDING,
     Annotations,
@@ -23,38 +22,149 @@ from safemil.data.trajectories import (
 from safemil.errors import InputError
 
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
-KINDS: dict[type, str] = {dict: "an object", int: "a whole number", list: "a list", str: "a text"}
+
+
+ColumnSpec = str | tuple[str, ...] | None
+ActionKind = Literal["continuous", "discrete"]
 
 
 @dataclass(frozen=True)
 class Columns:
     """Names of the columns of a table.
 
-    `observation` and `action` name one column of lists, or several columns of numbers: `"speed,gap"`,
-    or `"obs_*"` for all that begin with `obs_`. The defaults are `observation` or else `obs_*`, and
-    `action` or else `act_*`.
+    `observation` and `action` name one column of lists, or several columns of numbers: `"speed,gap"`, or
+    `"obs_*"` for all that begin with `obs_`. A tuple holds names that are taken as they are. The defaults
+    are `observation` or else `obs_*`, and `action` or else `act_*`.
     """
 
     episode: str = "episode"
     step: str = "step"
-    observation: str | None = None
-    action: str | None = None
+    observation: ColumnSpec = None
+    action: ColumnSpec = None
     reward: str = "reward"
     cost: str = "cost"
     terminated: str = "terminated"
 
 
 @dataclass(frozen=True)
+class Fill:
+    """What replaces empty cells of the columns that match a pattern.
+
+    A number; "previous", the last value before it in the episode (before the first value: that one); or
+    "flag", which adds a column "... is missing" of 0 and 1, and fills with 0 what no other rule fills.
+    """
+
+    pattern: str
+    value: float | Literal["previous", "flag"]
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
+        if not (number and np.isfinite(self.value)) and self.value not in ("previous", "flag"):
+            raise InputError(
+                f'empty cells of "{self.pattern}" can be filled with a number, previous or flag, '
+                f"got {self.value!r}."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read "PATTERN=VALUE".
+
+        >>> Fill.parse("gap_*=90")
+        Fill(pattern='gap_*', value=90.0)
+        """
+        pattern, _, value = text.rpartition("=")
+        if not pattern.strip():
+            raise InputError(
+                f'need PATTERN=VALUE, PATTERN=previous or PATTERN=flag, as in "gap_*=90"; got "{text}".'
+            )
+        try:
+            return cls(pattern.strip(), float(value))
+        except ValueError as error:
+            if isinstance(error, InputError) or value.strip() not in ("previous", "flag"):
+                raise InputError(
+                    f'"{pattern}" can be filled with a number, previous or flag, got "{value}".'
+                ) from None
+            return cls(pattern.strip(), value.strip())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Options:
-    """Column names and action bounds that the caller gives to a reader."""
+    """How a file is read: names of its columns, and what to make of them. The same for every format.
+
+    `to_dict` and `from_dict` take it through JSON. A reader returns the options with patterns replaced by
+    the names that they matched (`Contents.resolved`), so that other files can be read in the same way.
+    """
 
     columns: Columns = Columns()
     action_bounds: Bounds | None = None
+    incident: str | None = None  # column that marks incidents, or "column=value"
+    incident_episodes: tuple[str, ...] | None = None  # names of the episodes that are incidents
+    fills: tuple[Fill, ...] = ()  # the first rule that applies to an empty cell fills it
+    max_gap: float | str | None = None  # in the units of the step column, or a duration such as "1s"
+    action_kind: ActionKind | None = None  # default: discrete if the action is one column of texts
+    action_categories: tuple[str, ...] | None = (
+        None  # choices in the order of their columns; default: as found
+    )
+    lenient: bool = False  # leave faulty episodes out and list the faults in `Contents.faults`
 
     def refuse_columns(self, format: str) -> None:
-        """Raise if column names were given for a format that has none."""
-        if self.columns != Columns():
+        """Raise if column names, or rules for columns, were given for a format that has none."""
+        if self.columns != Columns() or self.incident is not None or self.fills:
             raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold.
+
+        >>> Options.from_dict(json.loads(json.dumps(Options(max_gap="1s").to_dict()))).max_gap
+        '1s'
+        """
+        bounds = self.action_bounds and [np.asarray(bound).tolist() for bound in self.action_bounds]
+        return asdict(self) | {"action_bounds": bounds}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returned, and refuse anything else."""
+        try:
+            given = {name: _tupled(value) for name, value in dict(found).items()}
+            given["columns"] = Columns(
+                **{name: _tupled(value) for name, value in dict(given.get("columns", {})).items()}
+            )
+            given["fills"] = tuple(Fill(**fill) for fill in given.get("fills", ()))
+            options = cls(**given)
+            options._check_types()
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"options of a reader are damaged: {error}.") from error
+        return options
+
+    def _check_types(self) -> None:
+        texts = (str, type(None))
+        names = (*texts, tuple)
+        kinds: dict[str, tuple[type, ...]] = {name.name: (str,) for name in fields(Columns)}
+        for held, name, wanted in (
+            *(
+                (self.columns, name, names if name in ("observation", "action") else kind)
+                for name, kind in kinds.items()
+            ),
+            (self, "incident", texts),
+            (self, "incident_episodes", (tuple, type(None))),
+            (self, "max_gap", (int, float, *texts)),
+            (self, "action_categories", (tuple, type(None))),
+            (self, "lenient", (bool,)),
+        ):
+            value = getattr(held, name)
+            if not isinstance(value, wanted) or (
+                isinstance(value, tuple) and not all(isinstance(each, str) for each in value)
+            ):
+                raise TypeError(f"{name} is {value!r}")
+        if self.action_kind not in (None, "continuous", "discrete"):
+            raise TypeError(f"action_kind is {self.action_kind!r}")
+        if self.action_bounds is not None:
+            low, high = self.action_bounds
+            np.asarray(low, np.float64), np.asarray(high, np.float64)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -66,6 +176,10 @@ class Contents:
     costs: npt.NDArray[Any] | None = None  # (steps,)
     names: tuple[str, str] = ("rewards", "costs")  # names of rewards and costs in the file
     manifest: dict[str, Any] = field(default_factory=dict)  # origin of the episodes, kept by stores
+    incidents: Bools | None = None  # (steps,) where the incident column is true; None if none was asked for
+    resolved: Options | None = None  # options with names instead of patterns; None if the format has no names
+    faults: tuple[str, ...] = ()  # what was passed over, if the options are `lenient`
+    notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
 
     def annotations(self) -> Annotations:
         """Return rewards and costs; raise if they are missing or not finite."""
@@ -84,57 +198,6 @@ def begins_with(path: Path, magic: bytes) -> bool:
         return False
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic
-
-
-@contextmanager
-def damage_reported(what: str) -> Iterator[None]:
-    """Turn whatever a library raises about a damaged file into an InputError that says what is damaged."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # parsers of other projects raise anything, from KeyError to AssertionError
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        raise InputError(f"{what} is damaged or cut short: {reason}") from error
-
-
-def json_object(text: str | bytes, what: str) -> dict[str, Any]:
-    """Parse JSON whose top level is an object; `what` names it in errors."""
-    with damage_reported(what):
-        found = json.loads(text)
-    if not isinstance(found, dict):
-        raise InputError(f"{what} must hold a JSON object, but holds {type(found).__name__}.")
-    return found
-
-
-def entry(described: dict[str, Any], name: str, kind: type, what: str) -> Any:
-    """Return an entry of a JSON object, which must be there and of a kind; a number must not be negative."""
-    found = described.get(name)
-    if type(found) is not kind or (isinstance(found, int) and found < 0):
-        raise InputError(f'"{name}" in {what} must be {KINDS[kind]}, but is {str(found)[:80]!r}.')
-    return found
-
-
-def with_defaults(given: Columns, defaults: Columns) -> Columns:
-    """Replace the column names that the caller left as they are by those of a format."""
-    plain = Columns()
-    return replace(
-        defaults,
-        **{
-            name: getattr(given, name)
-            for name in Columns.__dataclass_fields__
-            if getattr(given, name) != getattr(plain, name)
-        },
-    )
-
-
-def refuse_writing(format: str) -> Callable[[Path, Contents], None]:
-    """Make the `write` of a format that is only read."""
-
-    def write(path: Path, contents: Contents) -> None:
-        raise InputError(f"{format} can be read but not written; choose another format, such as parquet.")
-
-    return write
 
 
 def in_unit_box(

@@ -30,17 +30,8 @@ from safemil.data.features import (
     numbered,
     places,
 )
-from safemil.data.interchange import (
-    Columns,
-    Contents,
-    Options,
-    damage_reported,
-    entry,
-    json_object,
-    listed,
-    refuse_writing,
-    with_defaults,
-)
+from safemil.data.foreign import damage_reported, entry, json_object, refuse_writing, with_defaults
+from safemil.data.interchange import Columns, Contents, Options, listed
 from safemil.data.table import from_table
 from safemil.errors import InputError, InputWarning
 

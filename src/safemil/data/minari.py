@@ -21,18 +21,8 @@ import pyarrow as pa
 from safemil.arrays import Bools, Ints
 from safemil.data.features import Column, columns_of, lists, matching, named_field, numbered, places
 from safemil.data.hdf5_arrays import check_stored
-from safemil.data.interchange import (
-    Bounds,
-    Columns,
-    Contents,
-    Options,
-    damage_reported,
-    entry,
-    json_object,
-    listed,
-    refuse_writing,
-    with_defaults,
-)
+from safemil.data.foreign import damage_reported, entry, json_object, refuse_writing, with_defaults
+from safemil.data.interchange import Bounds, Columns, Contents, Options, listed
 from safemil.data.minari_spaces import Keys, Leaf, leaves_of, name_of
 from safemil.data.minari_storage import Array, Storage, opened
 from safemil.data.table import from_table

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safemil.data.features import WIDEST
-from safemil.data.interchange import damage_reported, entry
+from safemil.data.foreign import damage_reported, entry
 from safemil.errors import InputError
 
 DEEPEST = 8  # spaces within spaces

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from safemil.arrays import Bools, Ints
 from safemil.data import bags
-from safemil.data.interchange import Bounds, Contents, Options, damage_reported, listed, refuse_writing
+from safemil.data.foreign import damage_reported, refuse_writing
+from safemil.data.interchange import Bounds, Contents, Options, listed
 from safemil.data.table import from_table
 from safemil.errors import InputError, unknown
 

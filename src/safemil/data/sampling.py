@@ -104,13 +104,14 @@ class Dataset(NamedTuple):
         )
 
     @staticmethod
-    def empty(observation_size: int, action_size: int) -> "Dataset":
-        """Make a dataset of one step of zeros, which gives an algorithm's networks their shapes."""
-        one = Trajectories(np.zeros((1, observation_size)), np.zeros((1, action_size)), [1])
+    def empty(observation_size: int, action_size: int, episodes: int = 1) -> "Dataset":
+        """Make episodes of one step of zeros, which give an algorithm's networks their shapes."""
+        observations, actions = np.zeros((episodes, observation_size)), np.zeros((episodes, action_size))
+        one = Trajectories(observations, actions, np.ones(episodes, np.int64))
         pile = dataclasses.replace(
             Pile.of(one, Scaler.of(one)), longest=sys.maxsize
         )  # allows any segment length
-        return Dataset(pile, pile, jnp.zeros(1), jnp.zeros(1))
+        return Dataset(pile, pile, jnp.zeros(episodes), jnp.zeros(episodes))
 
 
 class Segments(NamedTuple):

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from safemil.data.interchange import Contents, Options
-from safemil.data.trajectories import CONTENT, Trajectories, digest
+from safemil.data.trajectories import CONTENT, HASHED_IF_ANY, NAMES, STEP_TYPES, Trajectories, digest
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = ()
@@ -40,14 +40,15 @@ def read(path: Path, options: Options) -> Contents:
     missing = [name for name in FIELDS if name not in arrays]
     if missing:
         raise InputError(f"{ARRAYS} has no {', '.join(missing)}; write the store again.")
-    ids = arrays.get("ids", described.get("ids"))
+    optional: dict[str, Any] = {name: arrays.get(name) for name in HASHED_IF_ANY}
+    optional |= {name: described.get(name) for name in (*NAMES, "step_zone")}
     contents = Contents(
         Trajectories(
             **{name: arrays[name] for name in FIELDS},
-            ids=ids,
-            marks=arrays.get("marks"),
-            observation_names=described.get("observation_names"),
-            action_names=described.get("action_names"),
+            **optional,
+            ids=arrays.get("ids", described.get("ids")),
+            step_values=_step_values(arrays, described),
+            owned=True,
         ),
         arrays.get("rewards"),
         arrays.get("costs"),
@@ -66,24 +67,38 @@ def write(path: Path, contents: Contents) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {name: getattr(held, name) for name in FIELDS}
     if held.ids.dtype.kind == "i":
         arrays["ids"] = held.ids
-    if held.marks.any():
-        arrays["marks"] = held.marks
+    arrays |= {name: getattr(held, name) for name in HASHED_IF_ANY if getattr(held, name).any()}
+    if held.step_values is not None and held.step_values.dtype.kind != "U":
+        times = held.step_values.dtype.kind in "mM"
+        arrays["step_values"] = held.step_values.view("int64") if times else held.step_values
     arrays |= _annotations(contents)
     try:
         save_file(arrays, path / ARRAYS)
     except SafetensorError as error:  # safetensors reports errors of the disk as its own
         raise OSError(f"{ARRAYS} can't be written: {error}") from error
     described = {"format": FORMAT, "version": VERSION, **_summary(contents), "manifest": contents.manifest}
-    described |= {
-        name: names
-        for name in ("observation_names", "action_names")
-        if (names := getattr(held, name)) is not None
-    }
+    described |= {name: value for name in (*NAMES, "step_zone") if (value := getattr(held, name)) is not None}
+    if held.step_values is not None:  # safetensors holds no text, no times and no durations
+        kind = held.step_values.dtype
+        described["step_values"] = kind.name if "step_values" in arrays else held.step_values.tolist()
     if "ids" not in arrays:
         described["ids"] = held.ids.tolist()  # safetensors holds no text
     text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
     (path / DESCRIPTION).write_text(text, encoding="utf-8")
     shutil.copymode(path / DESCRIPTION, path / ARRAYS)  # safetensors lets only the owner read its files
+
+
+def _step_values(arrays: dict[str, npt.NDArray[Any]], described: dict[str, Any]) -> npt.ArrayLike | None:
+    """The log's own steps: texts from the description, or an array whose type the description names."""
+    noted: Any = described.get("step_values")
+    if "step_values" not in arrays:
+        return noted
+    if noted not in STEP_TYPES.values():
+        raise InputError(
+            f"{DESCRIPTION} gives no type of step that is known: {noted!r}; write the store again."
+        )
+    steps: npt.NDArray[Any] = arrays["step_values"].view(noted)
+    return steps
 
 
 def manifest(path: Path) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 The final observation of an episode is one more row, the last of its episode, whose action is empty.
 """
 
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
-from safemil.data.interchange import Bounds, Columns, Contents, Options, in_unit_box, listed, written_actions
+from safemil.data.interchange import (
+    Bounds,
+    Columns,
+    ColumnSpec,
+    Contents,
+    Options,
+    in_unit_box,
+    listed,
+    written_actions,
+)
 from safemil.data.trajectories import Trajectories, check_finite, first_true, starts_of
 from safemil.errors import InputError, unknown
 
 NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
-ENTRY_NAMES = b"safemil entries"  # key of a field's metadata: the names of the entries of its lists, as JSON
 DEFAULTS = {"observation": ("observation", "obs_*"), "action": ("action", "act_*")}
 
 
@@ -43,6 +50,11 @@ class Block(NamedTuple):
     values: npt.NDArray[Any]  # (rows, width)
     present: Bools  # (rows, width), or (rows, 1) for a column of lists
     names: list[str]
+    columns: tuple[str, ...]  # in the table: one of lists, or `names`
+
+    def column_names(self) -> tuple[str, ...] | None:
+        """Names of the columns; None for a column of lists, whose entries have none."""
+        return self.columns if self.columns == tuple(self.names) else None
 
 
 def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None) -> Contents:
@@ -61,7 +73,13 @@ def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None
         rewards=None if rewards is None else rewards[is_step],
         costs=None if costs is None else costs[is_step],
         names=(columns.reward, columns.cost),
+        resolved=_resolved(options, observations, actions),
     )
+
+
+def _resolved(options: Options, observations: Block, actions: Block) -> Options:
+    names: dict[str, Any] = {"observation": observations.columns, "action": actions.columns}
+    return replace(options, columns=replace(options.columns, **names))
 
 
 def _trajectories(
@@ -88,6 +106,8 @@ def _trajectories(
         action_low=low,
         action_high=high,
         ids=rows.ids,
+        observation_names=observations.column_names(),
+        action_names=actions.column_names(),
         first_steps=rows.steps[np.searchsorted(rows.episodes, np.arange(count))],
     )
 
@@ -142,28 +162,26 @@ def _integers(table: pa.Table, name: str) -> Ints:
     return values
 
 
-def _block(table: pa.Table, kind: str, spec: str | None, dtype: pa.DataType, order: Ints | slice) -> Block:
+def _block(table: pa.Table, kind: str, spec: ColumnSpec, dtype: pa.DataType, order: Ints | slice) -> Block:
     """Read the columns of an observation or an action, rows in the given order."""
     names = _names(table, kind, spec)
     first = _column(table, names[0])
     if len(names) == 1 and _is_list(first.type):
         values, present = _from_lists(first, names[0], dtype)
-        return Block(values[order], present[order], _entry_names(table, names[0], values.shape[1]))
+        return Block(
+            values[order], present[order], [f"{names[0]}[{i}]" for i in range(values.shape[1])], tuple(names)
+        )
     values = np.empty((len(names), table.num_rows), dtype.to_pandas_dtype())
     present = np.empty((len(names), table.num_rows), bool)
     for i, name in enumerate(names):
         values[i], present[i] = _from_column(_column(table, name), name, dtype)
-    return Block(values.T[order], present.T[order], names)
+    return Block(values.T[order], present.T[order], names, tuple(names))
 
 
-def _entry_names(table: pa.Table, name: str, width: int) -> list[str]:
-    """Names of the entries of a column of lists: those in the field's metadata, else numbers."""
-    given = (table.schema.field(name).metadata or {}).get(ENTRY_NAMES)
-    return json.loads(given) if given else [f"{name}[{i}]" for i in range(width)]
-
-
-def _names(table: pa.Table, kind: str, spec: str | None) -> list[str]:
+def _names(table: pa.Table, kind: str, spec: ColumnSpec) -> list[str]:
     """Names of the columns that match a specification such as "speed,gap_*"."""
+    if isinstance(spec, tuple):
+        return list(spec)
     if spec is not None:
         return [name for part in spec.split(",") for name in _matching(table, part.strip())]
     for part in DEFAULTS[kind]:

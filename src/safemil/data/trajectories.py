@@ -4,6 +4,7 @@ Rewards and costs have a type of their own, `Annotations`: an algorithm is given
 see them by accident.
 """
 
+import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only 
     "action_low",
     "action_high",
 )
-PER_STEP = ("observations", "actions", "marks")
+PER_STEP = ("observations", "actions", "marks", "after_gap")
 PER_EPISODE = ("lengths", "ids", "first_steps", "terminated", "has_final", "final_observations")
-SHARED = ("action_low", "action_high", "observation_names", "action_names")
+NAMES = ("observation_names", "action_names", "action_categories")
+SHARED = ("action_low", "action_high", "step_zone", *NAMES)
+HASHED_IF_ANY = ("marks", "after_gap")  # left out of the hash where none is true
+STEP_TYPES = {"i": "int64", "u": "int64", "f": "float64", "M": "datetime64[ns]", "m": "timedelta64[ns]"}
 ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rounding error
 
 
@@ -35,10 +39,14 @@ ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rou
 class Trajectories:
     """Episodes of any length. The arrays are checked, copied and made read-only on construction.
 
+    With `owned=True`, float32 matrices that nobody else holds are taken over without a copy.
+
     Actions are scaled to [-1, 1]; `action_low` and `action_high` are the bounds they were recorded with, and
     `recorded_actions` undoes the scaling. `final_observations` holds the observation after the last action
     of each episode that has one (`has_final`), and zeros for the others. `marks` are the steps at which an
     incident is known to have happened; an incident without a mark is one whose moment nobody noted.
+    `after_gap` is true at the first step after a gap in the log, which no segment crosses. Actions that are
+    choices have `action_categories`: one column each, 1 for the choice taken and -1 for the others.
 
     >>> walk = Trajectories(observations=np.zeros((5, 3)), actions=np.zeros((5, 1)), lengths=[2, 3])
     >>> walk
@@ -58,8 +66,12 @@ class Trajectories:
     ids: npt.NDArray[Any]  # (episodes,) int64 or str: name of the episode in its file
     first_steps: Ints  # (episodes,): number of the first step in its file
     marks: Bools  # (steps,)
+    after_gap: Bools  # (steps,)
+    step_values: npt.NDArray[Any] | None  # (steps,) the log's own steps; None if they are `step_numbers`
+    step_zone: str | None  # time zone of `step_values`, which are in UTC
     observation_names: tuple[str, ...] | None  # one per column; None if the log has no names
     action_names: tuple[str, ...] | None
+    action_categories: tuple[str, ...] | None  # the choices as logged, one per column; None if continuous
 
     def __init__(
         self,
@@ -74,29 +86,39 @@ class Trajectories:
         ids: npt.ArrayLike | None = None,
         first_steps: npt.ArrayLike | None = None,
         marks: npt.ArrayLike | None = None,
+        after_gap: npt.ArrayLike | None = None,
+        step_values: npt.ArrayLike | None = None,
+        step_zone: str | None = None,
         observation_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
+        action_categories: Sequence[str] | None = None,
+        *,
+        owned: bool = False,
     ) -> None:
         def keep(name: str, array: npt.NDArray[Any]) -> None:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
-        keep("observations", _matrix("observations", observations))
-        keep("actions", _matrix("actions", actions))
+        keep("observations", _matrix("observations", observations, owned=owned))
+        unclipped = _matrix("actions", actions, owned=owned)
+        object.__setattr__(self, "actions", unclipped)
         if len(self.observations) != len(self.actions):
             raise InputError(
                 f"need one action for each observation, got {len(self.observations)} observations and "
                 f"{len(self.actions)} actions; put an episode's last observation in `final_observations`."
             )
         keep("lengths", _lengths(lengths, self.steps, f"there are {self.steps} observations"))
-        keep("marks", _booleans("marks", np.zeros(self.steps, bool) if marks is None else marks))
-        if len(self.marks) != self.steps:
-            raise InputError(f"need one entry of `marks` per step, got {len(self.marks)} for {self.steps}.")
-        episodes, given = len(self.lengths), final_observations is not None
+        episodes = len(self.lengths)
+        for name, flags in (("marks", marks), ("after_gap", after_gap)):
+            keep(name, _booleans(name, np.zeros(self.steps, bool) if flags is None else flags))
+            if len(getattr(self, name)) != self.steps:
+                got = f"{len(getattr(self, name))} for {self.steps}"
+                raise InputError(f"need one entry of `{name}` per step, got {got}.")
 
         def per_episode(values: npt.ArrayLike | None, default: object) -> npt.ArrayLike:
             return np.full(episodes, default) if values is None else values
 
+        given = final_observations is not None
         finals = (
             np.zeros((episodes, self.observation_size)) if final_observations is None else final_observations
         )
@@ -110,13 +132,17 @@ class Trajectories:
         for kind, names, size in (
             ("observation_names", observation_names, self.observation_size),
             ("action_names", action_names, self.action_size),
+            ("action_categories", action_categories, self.action_size),
         ):
             object.__setattr__(self, kind, None if names is None else _column_names(kind, names, size))
+        object.__setattr__(self, "step_values", _step_values(step_values, self.steps))
+        object.__setattr__(self, "step_zone", step_zone)
         self._check_per_episode(given)
         check_bounds(self.action_low, self.action_high)
         keep("final_observations", np.where(self.has_final[:, None], self.final_observations, np.float32(0)))
         self._check_finite()
-        keep("actions", self._rounded_actions())
+        self._check_unit_box()
+        keep("actions", np.clip(unclipped, np.float32(-1), np.float32(1), out=unclipped))
 
     def _check_per_episode(self, given_finals: bool) -> None:
         for name in PER_EPISODE:
@@ -132,21 +158,21 @@ class Trajectories:
             raise InputError("`has_final` is true, but there are no `final_observations`; give them too.")
 
     def _check_finite(self) -> None:
-        check_finite("observations", self.observations, self.where)
-        check_finite("actions", self.actions, self.where)
-        check_finite(
-            "final_observations", self.final_observations, lambda row: f"the end of episode {self.ids[row]}"
-        )
+        observed, acted = self.observation_names, self.action_names
+        check_finite("observations", self.observations, self.where, observed)
+        check_finite("actions", self.actions, self.where, acted)
+        ends = self.final_observations
+        check_finite("final_observations", ends, lambda row: f"the end of episode {self.ids[row]}", observed)
 
-    def _rounded_actions(self) -> Floats:
-        far = np.abs(self.actions) > 1 + ROUNDING
-        if far.any():
-            row, column = first_true(far)
+    def _check_unit_box(self) -> None:
+        largest = 1 + ROUNDING
+        if self.actions.min() < -largest or self.actions.max() > largest:
+            row, column = first_true(np.abs(self.actions) > largest)
             raise InputError(
-                f"actions must lie in [-1, 1], but column {column} is {self.actions[row, column]:g} at "
+                f"actions must lie in [-1, 1], but {_label(self.action_names, column)} is "
+                f"{self.actions[row, column]:g} at "
                 f"{self.where(row)}; rescale them from their recorded bounds (`safemil.data.scaled_actions`)."
             )
-        return np.clip(self.actions, np.float32(-1), np.float32(1))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -190,10 +216,24 @@ class Trajectories:
         """Number of each step in its file, (steps,)."""
         return np.arange(self.steps) + np.repeat(self.first_steps - self.starts, self.lengths)
 
+    @property
+    def logged_steps(self) -> npt.NDArray[Any]:
+        """Step of each row as in its file: `step_values`, else `step_numbers`, (steps,)."""
+        return self.step_numbers if self.step_values is None else self.step_values
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the observation columns, then of the action columns; numbered if they have none."""
+        return column_labels(
+            self.observation_names, self.observation_size, self.action_names, self.action_size
+        )
+
     def where(self, row: int) -> str:
         """Episode and step of a row, as named in the file."""
         episode = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return f"episode {self.ids[episode]}, step {self.first_steps[episode] + row - self.starts[episode]}"
+        number = self.first_steps[episode] + row - self.starts[episode]
+        step = number if self.step_values is None else self.step_values[row]
+        return f"episode {self.ids[episode]}, step {step}"
 
     def by_episode(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Cut an array with one entry per step into one array per episode."""
@@ -211,7 +251,30 @@ class Trajectories:
             **{name: getattr(self, name)[rows] for name in PER_STEP},
             **{name: getattr(self, name)[chosen] for name in PER_EPISODE},
             **{name: getattr(self, name) for name in SHARED},
+            step_values=None if self.step_values is None else self.step_values[rows],
+            owned=True,
         )
+
+    def marked(self, marks: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other marks, (steps,)."""
+        made, flags = copy.copy(self), _booleans("marks", marks)
+        if len(flags) != self.steps:
+            raise InputError(f"need one entry of `marks` per step, got {len(flags)} for {self.steps}.")
+        flags.setflags(write=False)
+        object.__setattr__(made, "marks", flags)
+        return made
+
+    def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
+        """Select columns by number, in the given order."""
+        chosen = {"observation_names": observations, "action_names": actions, "action_categories": actions}
+        named = {
+            kind: None if (names := getattr(self, kind)) is None else [names[i] for i in columns]
+            for kind, columns in chosen.items()
+        }
+        own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
+        wide = {name: own[name][:, observations] for name in ("observations", "final_observations")}
+        bounds = {name: own[name][list(actions)] for name in ("action_low", "action_high")}
+        return Trajectories(**own | wide | bounds | named | {"actions": self.actions[:, actions]})
 
     @staticmethod
     def concatenate(parts: "Sequence[Trajectories]") -> "Trajectories":
@@ -224,15 +287,20 @@ class Trajectories:
         }
         if len(np.unique(joined["ids"])) < len(joined["ids"]):
             del joined["ids"]
-        return Trajectories(**joined, **{name: getattr(parts[0], name) for name in SHARED})
+        return Trajectories(
+            **joined,
+            **{name: getattr(parts[0], name) for name in SHARED},
+            step_values=_joined_steps(parts),
+            owned=True,
+        )
 
     def content_hash(self) -> str:
-        """SHA-256 of the arrays in `CONTENT`, and of `marks` if there are any.
+        """SHA-256 of the arrays in `CONTENT`, and of `marks` and `after_gap` if there are any.
 
-        It is the same in every format and for any names of episodes and columns.
+        It is the same in every format and for any names of episodes, steps and columns.
         """
-        arrays = {name: getattr(self, name) for name in CONTENT}
-        return digest(arrays | ({"marks": self.marks} if self.marks.any() else {}))
+        names = [*CONTENT, *(name for name in HASHED_IF_ANY if getattr(self, name).any())]
+        return digest({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -328,14 +396,32 @@ def check_finite(
     what: str, values: npt.NDArray[Any], where: Callable[[int], str], names: Sequence[str] | None = None
 ) -> None:
     """Refuse NaN and infinity in (rows, columns), and name the first one's column and row."""
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row, column = first_true(bad)
-        name = f"column {column}" if names is None else f'"{names[column]}"'
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = first_true(~finite)
         raise InputError(
-            f"{what} must be finite numbers that float32 can hold, but {name} is {values[row, column]} at "
+            f"{what} must be finite numbers that float32 can hold, but {_label(names, column)} is "
+            f"{values[row, column]} at "
             f"{where(row)}; correct it, or leave the episode out."
         )
+
+
+def column_labels(
+    observed: Sequence[str] | None, observation_size: int, acted: Sequence[str] | None, action_size: int
+) -> list[str]:
+    """Names of columns for a reader: "observation 0", "action 0" and so on where there are none.
+
+    >>> column_labels(["gap"], 1, None, 2)
+    ['gap', 'action 0', 'action 1']
+    """
+    return [
+        *(observed or (f"observation {i}" for i in range(observation_size))),
+        *(acted or (f"action {i}" for i in range(action_size))),
+    ]
+
+
+def _label(names: Sequence[str] | None, column: int) -> str:
+    return f"column {column}" if names is None else f'"{names[column]}"'
 
 
 def first_true(matrix: Bools) -> tuple[int, int]:
@@ -360,10 +446,10 @@ def _middle_and_half(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Doubles, 
     return high + low, high - low
 
 
-def _matrix(name: str, values: npt.ArrayLike) -> Floats:
+def _matrix(name: str, values: npt.ArrayLike, *, owned: bool = False) -> Floats:
     try:
         with np.errstate(over="ignore"):  # numbers too large for float32 become inf; check_finite refuses it
-            array = np.array(values, dtype=np.float32, order="C")
+            array = np.array(values, dtype=np.float32, order="C", copy=None if owned else True)
             array += np.float32(0)  # -0 becomes 0, so that equal numbers have equal bytes and hashes
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be rows of numbers of one width: {error}.") from error
@@ -409,6 +495,27 @@ def _ids(values: npt.ArrayLike) -> npt.NDArray[Any]:
     if not all(isinstance(each, str) for each in array):
         raise InputError(f"ids must be an array of {wanted}, got other objects.")
     return array.astype(np.str_)
+
+
+def _step_values(values: npt.ArrayLike | None, steps: int) -> npt.NDArray[Any] | None:
+    if values is None:
+        return None
+    array = _vector("step_values", values, "iufMmUTO", "numbers, times, durations or text")
+    if len(array) != steps:
+        raise InputError(f"need one entry of `step_values` per step, got {len(array)} for {steps}.")
+    kept = array.astype(STEP_TYPES.get(array.dtype.kind, np.str_))
+    kept.setflags(write=False)
+    return kept
+
+
+def _joined_steps(parts: Sequence[Trajectories]) -> npt.NDArray[Any] | None:
+    """Steps of all parts as logged; None if each part only numbers them."""
+    if all(part.step_values is None for part in parts):
+        return None
+    steps = [part.logged_steps for part in parts]
+    if len({each.dtype.kind for each in steps}) > 1:
+        steps = [each.astype(np.str_) for each in steps]
+    return np.concatenate(steps)
 
 
 def _vector(name: str, values: npt.ArrayLike, kinds: str, wanted: str) -> npt.NDArray[Any]:
@@ -461,7 +568,7 @@ def _check_alike(parts: Sequence[Trajectories]) -> None:
                 f"parts must have the same action bounds, got {first.action_low} to {first.action_high} "
                 f"and {part.action_low} to {part.action_high}."
             )
-        for kind in ("observation_names", "action_names"):
+        for kind in NAMES:
             if getattr(first, kind) != getattr(part, kind):
                 raise InputError(
                     f"parts must have the same columns in the same order, got `{kind}` "

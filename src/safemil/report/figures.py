@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 def training(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[Figure]:
     """Training curves: the scores of both piles first, then every other metric."""
     names = list(dict.fromkeys(name for line in metrics for name in line))
-    rest = [name for name in names if name not in ("step", "seconds") and name not in SCORES]
+    rest = [name for name in names if name not in ("update", "seconds") and name not in SCORES]
     figures = [_scores(metrics, settings)] if any(name in SCORES for name in names) else []
     for name in sorted(rest, key=lambda each: ("loss/" not in each, each)):
         curve = _line(metrics, name, name, "ours")
@@ -65,7 +65,7 @@ def _line(
 ) -> Line:
     """Mean over seeds with a band from the least to the greatest; a gap where a seed has no finite value."""
     found = [line for line in metrics if metric in line and None not in line[metric]]
-    x = np.array([line["step"] for line in found], np.float64)
+    x = np.array([line["update"] for line in found], np.float64)
     values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
     if not len(found):
         return Line(name, style, x, x)
