@@ -1,13 +1,13 @@
 """Functions that the readers of other projects' formats share."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safemil.data.interchange import Columns, Contents
+from safemil.data.interchange import Columns, Contents, Options
 from safemil.errors import InputError
 
 KINDS: dict[type, str] = {dict: "an object", int: "a whole number", list: "a list", str: "a text"}
@@ -62,3 +62,17 @@ def refuse_writing(format: str) -> Callable[[Path, Contents], None]:
         raise InputError(f"{format} can be read but not written; choose another format, such as parquet.")
 
     return write
+
+
+def incident_column(options: Options, known: Container[str]) -> str | None:
+    """Column that `incident` names, without the value that it may ask for."""
+    spec = options.incident
+    return spec if spec is None or spec in known else spec.partition("=")[0].strip()
+
+
+def with_own_names(contents: Contents, columns: Columns, **blocks: Iterable[str]) -> Contents:
+    """Resolve the options to the names that this format gives to the columns of observations and actions."""
+    if contents.resolved is None:
+        return contents
+    names = replace(columns, **{kind: tuple(block) for kind, block in blocks.items()})
+    return replace(contents, resolved=replace(contents.resolved, columns=names))

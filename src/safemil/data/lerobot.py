@@ -30,7 +30,15 @@ from safemil.data.features import (
     numbered,
     places,
 )
-from safemil.data.foreign import damage_reported, entry, json_object, refuse_writing, with_defaults
+from safemil.data.foreign import (
+    damage_reported,
+    entry,
+    incident_column,
+    json_object,
+    refuse_writing,
+    with_defaults,
+    with_own_names,
+)
 from safemil.data.interchange import Columns, Contents, Options, listed
 from safemil.data.table import from_table
 from safemil.errors import InputError, InputWarning
@@ -39,7 +47,8 @@ SUFFIXES: tuple[str, ...] = ()
 INFO = Path("meta", "info.json")
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 NUMERIC = re.compile(r"float(16|32|64)|u?int(8|16|32|64)|bool")
-EPISODE = "episode_index"
+EPISODE, SUCCESS = "episode_index", "next.success"
+TASK = "task"  # column of texts that is made here
 LEROBOT = Columns(EPISODE, "frame_index", "observation.state", "action", "next.reward")
 
 BLOCKS = ("observation", "action")
@@ -65,23 +74,29 @@ def recognises(path: Path) -> bool:
 def read(path: Path, options: Options) -> Contents:
     info = _info(path)
     features = _features(info)
-    columns = with_defaults(options.columns, LEROBOT)
-    blocks = {kind: matching(kind, getattr(columns, kind), _columns(kind, features)) for kind in BLOCKS}
-    singles = {getattr(columns, name) for name in Columns.__dataclass_fields__ if name not in BLOCKS}
+    given = with_defaults(options.columns, LEROBOT)
+    blocks = {kind: matching(kind, getattr(given, kind), _columns(kind, features)) for kind in BLOCKS}
+    incident = incident_column(options, features)
+    singles = {getattr(given, name) for name in Columns.__dataclass_fields__ if name not in BLOCKS}
     wanted = {column.feature for block in blocks.values() for column in block.values()}
-    wanted |= {EPISODE, *(name for name in singles if name in features)}
+    wanted |= {EPISODE, *(name for name in (*singles, incident) if name in features)}
     episodes = _episodes(path, info)
     table = _table(path, {name: features.get(name, NUMBER) for name in wanted}, episodes)
     _check_lengths(table, episodes)
     _mention_pictures(features)
-    arrays = {name: table[name] for name in [EPISODE, *singles] if name in table.column_names}
+    arrays = {name: table[name] for name in [EPISODE, *singles, incident] if name in table.column_names}
+    if incident == TASK:
+        arrays[TASK] = _tasks(table, episodes)
+    elif incident == SUCCESS == options.incident and SUCCESS in arrays:
+        arrays[SUCCESS] = _failed(table)
     fields = {name: pa.field(name, array.type) for name, array in arrays.items()}
     for kind, block in blocks.items():
         fields[kind], arrays[kind] = _block(table, kind, block, features)
-    columns = replace(columns, **{kind: kind for kind in BLOCKS})
     rows = pa.table([*arrays.values()], schema=pa.schema(fields.values()))
+    columns = replace(given, **{kind: (kind,) for kind in BLOCKS})
     contents = from_table(rows, replace(options, columns=columns))
-    return replace(contents, manifest={"lerobot": _origin(info, episodes)})
+    contents = replace(contents, manifest={"lerobot": _origin(info, episodes)})
+    return with_own_names(contents, given, **blocks)
 
 
 def edit_command(path: Path, episodes: Iterable[int]) -> str:
@@ -303,6 +318,20 @@ def _check_lengths(table: pa.Table, episodes: list[Episode]) -> None:
                 f"episode {each.number} has {each.length} frames according to the list of episodes, but "
                 f"{found.get(each.number, 0)} in the data files."
             )
+
+
+def _tasks(table: pa.Table, episodes: list[Episode]) -> pa.ChunkedArray:
+    """Task of each frame's episode, in words."""
+    texts = pa.array(["; ".join(each.tasks) for each in episodes])
+    numbers = pa.array([each.number for each in episodes])
+    return pc.take(texts, pc.index_in(table[EPISODE], numbers))
+
+
+def _failed(table: pa.Table) -> pa.Array:
+    """Whether the frame's episode does not end in success: true in all of its frames, or in none."""
+    numbers, success = (np.asarray(table[name]) for name in (EPISODE, SUCCESS))
+    last = np.append(np.diff(numbers) != 0, True)
+    return pa.array(np.isin(numbers, numbers[last & ~success.astype(bool)]))
 
 
 def _origin(info: dict[str, Any], episodes: list[Episode]) -> dict[str, Any]:

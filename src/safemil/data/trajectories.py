@@ -257,11 +257,18 @@ class Trajectories:
 
     def marked(self, marks: npt.ArrayLike) -> "Trajectories":
         """Return the same episodes with other marks, (steps,)."""
-        made, flags = copy.copy(self), _booleans("marks", marks)
-        if len(flags) != self.steps:
-            raise InputError(f"need one entry of `marks` per step, got {len(flags)} for {self.steps}.")
-        flags.setflags(write=False)
-        object.__setattr__(made, "marks", flags)
+        return self._with("marks", _booleans("marks", marks), self.steps)
+
+    def renamed(self, ids: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other names, (episodes,)."""
+        return self._with("ids", _ids(ids), len(self))
+
+    def _with(self, name: str, values: npt.NDArray[Any], count: int) -> "Trajectories":
+        if len(values) != count:
+            raise InputError(f"need {count} entries of `{name}`, got {len(values)}.")
+        made, kept = copy.copy(self), values.copy()
+        kept.setflags(write=False)
+        object.__setattr__(made, name, kept)
         return made
 
     def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
