@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from safemil.data import Annotations, Trajectories, load, load_annotated, read_manifest, save
-from safemil.data.formats import FORMATS
 from safemil.errors import InputError
 
 NAMES = {"parquet": "file.parquet", "hdf5": "file.hdf5", "csv": "file.csv", "store": "folder"}
@@ -82,14 +81,14 @@ def test_csv_is_read_back_given_the_bounds_it_has_no_place_for(data, tmp_path):
     np.testing.assert_array_equal(annotations.rewards, marks.rewards)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_the_content_tells_the_format_not_the_name(format, walk, tmp_path):
     walk = walk.take([1, 2, 0])  # by name, as CSV gives them back
     save(tmp_path / "mystery.bin", walk, format=format)
     assert_same(walk, load(tmp_path / "mystery.bin"), but=CSV_NAMES)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_rewards_and_costs_are_asked_for_or_stay_behind(format, walk, marks, tmp_path):
     walk = walk.renamed([1, 2, 3])
     plain, marked = tmp_path / f"plain-{NAMES[format]}", tmp_path / f"marked-{NAMES[format]}"
@@ -101,7 +100,7 @@ def test_rewards_and_costs_are_asked_for_or_stay_behind(format, walk, marks, tmp
         load_annotated(plain)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_only_overwrite_touches_what_is_there(format, walk, tmp_path):
     path = tmp_path / NAMES[format]
     save(path, walk)
@@ -112,7 +111,7 @@ def test_only_overwrite_touches_what_is_there(format, walk, tmp_path):
     assert len(load(path)) == 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_a_folder_of_other_things_is_never_overwritten(format, walk, tmp_path):
     path = tmp_path / "precious"
     path.mkdir()
@@ -136,7 +135,7 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 @pytest.mark.parametrize("room", [100, 50_000])
 def test_a_full_disk_is_reported_and_leaves_what_was_there(format, room, walk, tmp_path):
     walk = walk.renamed([1, 2, 3])
@@ -159,7 +158,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path):
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"just some words\n", "none of the formats that can be read: parquet, hdf5, store, csv"),
+        (b"just some words\n", "none of the formats that can be read: parquet, hdf5, store, lerobot"),
         (bytes(range(256)) * 10, "none of the formats"),
         (b"a,b\0c,d\n", "none of the formats"),
         (b"PAR1 and then nothing of the kind", "Parquet file is damaged or cut short"),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, overload
 from urllib.parse import unquote
 
 from safemil import plugins
-from safemil.data import csv, hdf5, parquet, store
+from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.columns import natural
 from safemil.data.incidents import Piles, piles_of, split_contents
 from safemil.data.interchange import (
@@ -57,6 +57,9 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "parquet": parquet,
     "hdf5": hdf5,
     "store": store,
+    "lerobot": lerobot,
+    "minari": minari,
+    "ros": rosbag,
     "csv": csv,  # last, since almost any text could be CSV
 }
 
@@ -178,8 +181,8 @@ class File(NamedTuple):
 
 def _files(paths: Paths) -> list[File]:
     """Expand folders and patterns; each file once, sorted by its place in the log."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(Path(each))}
+    given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
         raise InputError("which files? got no path.")
     top = os.path.commonpath([path.parent for path in found])
@@ -232,6 +235,11 @@ def _part(file: File) -> Part:
     folders = [part.split("=", 1) for part in file.path.parent.parts if "=" in part]
     partition = {name: unquote(value) for name, value in folders}
     return replace(opened, load=load, path=file.label, partition=partition)
+
+
+def located(path: PathLike) -> Path:
+    """Path of a file or folder; a Minari dataset may be given by its id, if nothing else has this name."""
+    return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
 
 
 def save(
