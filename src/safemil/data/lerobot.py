@@ -93,7 +93,7 @@ def read(path: Path, options: Options) -> Contents:
     for kind, block in blocks.items():
         fields[kind], arrays[kind] = _block(table, kind, block, features)
     rows = pa.table([*arrays.values()], schema=pa.schema(fields.values()))
-    columns = replace(given, **{kind: (kind,) for kind in BLOCKS})
+    columns = replace(given, observation=("observation",), action=("action",))
     contents = from_table(rows, replace(options, columns=columns))
     contents = replace(contents, manifest={"lerobot": _origin(info, episodes)})
     return with_own_names(contents, given, **blocks)

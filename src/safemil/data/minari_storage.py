@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safemil.data.features import WIDEST
-from safemil.data.hdf5_arrays import own_array
 from safemil.data.foreign import damage_reported
+from safemil.data.hdf5_arrays import own_array
 from safemil.data.interchange import listed
 from safemil.data.minari_spaces import DEEPEST, Keys, Leaf
 from safemil.errors import InputError
