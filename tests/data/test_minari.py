@@ -181,7 +181,7 @@ def damaged(path, **entries):
     ("entries", "message"),
     [
         ({"total_steps": 9}, "declares 9 steps, but the episodes have 8"),
-        ({"total_episodes": 4}, '"episode_3" must be a group'),
+        ({"total_episodes": 4}, 'there is no "episode_3"'),
         ({"total_episodes": 0}, "no episodes"),
         ({"total_episodes": "three"}, '"total_episodes" in .* must be a whole number'),
         ({"total_steps": -1}, "must be a whole number"),
