@@ -255,6 +255,34 @@ class Trajectories:
             owned=True,
         )
 
+    def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
+        """Select columns by number, in the given order."""
+        chosen = {"observation_names": observations, "action_names": actions, "action_categories": actions}
+        named = {
+            kind: None if (names := getattr(self, kind)) is None else [names[i] for i in columns]
+            for kind, columns in chosen.items()
+        }
+        wide = {name: getattr(self, name)[:, observations] for name in ("observations", "final_observations")}
+        bounds = {name: getattr(self, name)[list(actions)] for name in ("action_low", "action_high")}
+        return self._rebuilt(**wide, **bounds, **named, actions=self.actions[:, actions])
+
+    def with_choices(self, categories: Sequence[str], names: Sequence[str] | None) -> "Trajectories":
+        """Give actions that are choices these columns; categories that are not among ours are never taken."""
+        ours = self.action_categories or ()
+        columns = [ours.index(each) if each in ours else len(ours) for each in categories]
+        never = np.full((self.steps, 1), -1, np.float32)
+        return self._rebuilt(
+            actions=np.hstack([self.actions, never])[:, columns],
+            action_low=-1,
+            action_high=1,
+            action_names=names,
+            action_categories=categories,
+        )
+
+    def _rebuilt(self, **changes: Any) -> "Trajectories":
+        own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
+        return Trajectories(**own | changes)
+
     def marked(self, marks: npt.ArrayLike) -> "Trajectories":
         """Return the same episodes with other marks, (steps,)."""
         return self._with("marks", _booleans("marks", marks), self.steps)
@@ -270,18 +298,6 @@ class Trajectories:
         kept.setflags(write=False)
         object.__setattr__(made, name, kept)
         return made
-
-    def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
-        """Select columns by number, in the given order."""
-        chosen = {"observation_names": observations, "action_names": actions, "action_categories": actions}
-        named = {
-            kind: None if (names := getattr(self, kind)) is None else [names[i] for i in columns]
-            for kind, columns in chosen.items()
-        }
-        own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
-        wide = {name: own[name][:, observations] for name in ("observations", "final_observations")}
-        bounds = {name: own[name][list(actions)] for name in ("action_low", "action_high")}
-        return Trajectories(**own | wide | bounds | named | {"actions": self.actions[:, actions]})
 
     @staticmethod
     def concatenate(parts: "Sequence[Trajectories]") -> "Trajectories":
