@@ -142,7 +142,7 @@ def score(
     from safemil.data.formats import read_like
     from safemil.files import require_free
     from safemil.runs import RunDirectory
-    from safemil.scoring import check_suffix, riskiest_table, save_risk
+    from safemil.scoring import check_suffix, rank, riskiest_table, save_risk
 
     check_suffix(out)
     require_free(out, overwrite=overwrite)
@@ -154,7 +154,18 @@ def score(
     if trained.evidence is not None and trained.evidence.grade == "none":
         _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
     _console().print(riskiest_table(trajectories, costs, top))
+    _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
+
+
+def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
+    """Print how LeRobot's own tool would delete the riskiest episodes, if the log is a dataset of LeRobot."""
+    from safemil.data import lerobot
+
+    path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
+    if riskiest and isinstance(path, Path) and lerobot.recognises(path):
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
+        print(f"  {lerobot.edit_command(path, riskiest)}")
 
 
 def algorithms(
