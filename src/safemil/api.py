@@ -31,7 +31,7 @@ from safemil.evidence import Evidence, assess
 from safemil.files import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, matched
+from safemil.schema import PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
 
 RETRAIN = "its training has diverged: train again with smaller learning rates."
@@ -92,6 +92,11 @@ class Run:
     def action_names(self) -> tuple[str, ...] | None:
         """Names of the action columns, in the order in which `act` returns them."""
         return self._schema.action_names
+
+    @property
+    def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """Actions that the policy chooses from, as logged; None if actions are numbers."""
+        return self._schema.choices
 
     def __repr__(self) -> str:
         where = f" in {self.path}" if self.path else ""
@@ -162,13 +167,13 @@ class Run:
 
     def act(
         self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Compute the action for an observation, in the units of the log.
+    ) -> Any:
+        """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
         The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
         numbers: `run.act({"speed": 21.0, "gap": 30.0})`. A batch is an array (N, S), or a mapping to arrays
-        of N numbers. The action is the policy's mode, or a sample if a `key` is given. An observation far
-        beyond the range of the training data is warned of.
+        of N numbers, and gives an array of N actions. The action is the policy's mode, or a sample if a `key`
+        is given. An observation far beyond the range of the training data is warned of.
         """
         if len(self) > 1:
             raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
@@ -177,7 +182,10 @@ class Run:
         actions = self.act_each(observations[None], key=key)[0]
         if not np.isfinite(actions).all():
             raise InputError(f"the policy's action is not finite; {RETRAIN}")
-        return actions
+        choices = self._schema.choices
+        if choices is None:
+            return actions
+        return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
     def _observations(
         self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -233,7 +241,7 @@ class Run:
         settings = _settings_of(directory, algorithm, config)
         scaler = _empty_scaler(schema.observation_size)
         run = Run(algorithm, settings, config["seeds"], None, scaler, schema, [])
-        columns = schema.observation_size, schema.action_size
+        columns = schema.observation_size, schema.action_size, schema.action_categories is not None
         run._restore(directory, checkpoint, Dataset.empty(*columns), Dataset.empty(*columns, episodes=2))
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
@@ -313,6 +321,7 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
+    unlabeled = all_choices(unlabeled, nonpreferred)
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     offered = {"nonpreferred": nonpreferred, "annotations": annotations}
     needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}

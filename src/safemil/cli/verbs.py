@@ -94,7 +94,8 @@ def train(
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
-        check_fits(task, piles["unlabeled"].observation_size, piles["unlabeled"].action_size)
+        logs = piles["unlabeled"]
+        check_fits(task, logs.observation_size, logs.action_size, logs.action_categories)
     try:
         run = api.train(
             algorithm,
