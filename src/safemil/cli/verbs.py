@@ -81,10 +81,13 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.errors import InputError
     from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
 
+    if preferred_share is not None and not 0 <= preferred_share <= 1:
+        raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
@@ -111,8 +114,8 @@ def train(
             evaluate_every=evaluate_every,
             **settings,
         )
-    except KeyboardInterrupt:
-        raise Interrupted(f"the run so far is in {out}") from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
     print(out)
@@ -152,7 +155,7 @@ def score(
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
+        _console().print(trained.evidence.lines()[0])
     _console().print(riskiest_table(trajectories, costs, top))
     _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
@@ -187,7 +190,7 @@ def algorithms(
         return
     console = _console()
     for title, table in _setting_tables(find(name)):
-        console.print(f"{title}:", style="bold", highlight=False)
+        console.print(f"{title}:", style="bold")
         console.print(table)
         console.print()
 
@@ -303,15 +306,15 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     console.print(f"{run.algorithm}: {updates:,} updates in {seconds:.0f} s; last values:")
     console.print(table)
     for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
-        console.print(advice, highlight=False)
+        console.print(advice)
     for sentence in run.evidence.lines() if run.evidence else []:
-        console.print(sentence, highlight=False, markup=False)
+        console.print(sentence)
 
 
 def _console() -> Any:
-    from rich.console import Console
+    from safemil.terminal import console
 
-    return Console()
+    return console()
 
 
 COMMANDS = {

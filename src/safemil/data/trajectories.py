@@ -374,6 +374,11 @@ class Annotations:
         return _lengths(lengths, len(self), f"{len(self)} steps are annotated")
 
 
+def is_constant(deviation: Doubles, largest: Doubles) -> Bools:
+    """Whether columns vary within rounding of their largest magnitude, whatever their unit."""
+    return ~(deviation > np.maximum(1e-6 * largest, np.finfo(np.float32).tiny))
+
+
 def starts_of(lengths: Ints) -> Ints:
     """First row of each episode."""
     return np.cumsum(lengths) - lengths
