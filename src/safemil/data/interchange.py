@@ -22,6 +22,8 @@ from safemil.data.trajectories import (
 from safemil.errors import InputError
 
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
+SMALL, MOST_IN_SMALL = 1_000_000, 100_000_000  # bytes of a small file, and of the data that it may declare
+MOST_PER_BYTE = 1000  # of a larger file; gzip reaches this where all bytes are the same
 
 
 ColumnSpec = str | tuple[str, ...] | None
@@ -181,6 +183,15 @@ class Contents:
     faults: tuple[str, ...] = ()  # what was passed over, if the options are `lenient`
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
 
+    def __post_init__(self) -> None:
+        for name, values in zip(self.names, (self.rewards, self.costs), strict=True):
+            steps = self.trajectories.steps
+            if values is not None and (values.shape != (steps,) or values.dtype.kind not in "fiub"):
+                raise InputError(
+                    f'"{name}" must hold one number for each of the {steps} steps, but holds '
+                    f"{values.dtype} of shape {values.shape}."
+                )
+
     def annotations(self) -> Annotations:
         """Return rewards and costs; raise if they are missing or not finite."""
         found = []
@@ -190,6 +201,16 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def check_declared_size(path: Path, declared: int) -> None:
+    """Refuse a file that declares far more data than it can hold, before any of it is read."""
+    size = path.stat().st_size
+    if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
+        raise InputError(
+            f"the file has {size:,} bytes, but declares {declared:,} bytes of data: it is damaged, or made "
+            "to fill the memory; if the data are real, write them again without compression."
+        )
 
 
 def begins_with(path: Path, magic: bytes) -> bool:
@@ -242,9 +263,9 @@ def bounds_from_json(text: str | bytes) -> Bounds:
     try:
         found = json.loads(text)
         return found["action_low"], found["action_high"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
-            f"the recorded action bounds can't be read ({text!r}); write the file again."
+            f"the recorded action bounds can't be read ({text[:100]!r}); write the file again."
         ) from error
 
 
@@ -252,7 +273,7 @@ def _per_column(bound: npt.ArrayLike, size: int) -> Doubles:
     try:
         array = np.atleast_1d(np.asarray(bound, np.float64))
         return np.broadcast_to(array, (size,))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"an action bound must be one number or {size}, one per action column; got {bound!r}."
         ) from error

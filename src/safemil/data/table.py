@@ -23,7 +23,7 @@ from safemil.data.interchange import (
     listed,
     written_actions,
 )
-from safemil.data.trajectories import Trajectories, check_finite, first_true, starts_of
+from safemil.data.trajectories import Trajectories, check_finite, check_name_length, first_true, starts_of
 from safemil.errors import InputError, unknown
 
 NUMERIC = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
@@ -136,17 +136,36 @@ def _sorted_rows(table: pa.Table, columns: Columns) -> Rows:
 def _episodes(table: pa.Table, name: str) -> tuple[npt.NDArray[Any], Ints]:
     """Names of the episodes in order of first appearance, and the number of each row's episode."""
     column = _column(table, name)
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+        return _named_episodes(column.combine_chunks(), name)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         column = pa.chunked_array([_integers(table, name)])
-    elif not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    elif not _is_text(column.type):
         raise InputError(f'"{name}" must hold whole numbers or text, but holds {column.type}.')
-    elif column.null_count:
-        raise InputError(f'"{name}" is empty in row {_first_null(column)}; name the episode of every row.')
-    encoded = column.combine_chunks().dictionary_encode()
-    names = np.asarray(encoded.dictionary.to_pylist())
-    return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return _named_episodes(column.combine_chunks().dictionary_encode(), name)
+
+
+def _named_episodes(encoded: pa.DictionaryArray, name: str) -> tuple[npt.NDArray[Any], Ints]:
+    if encoded.null_count:
+        raise InputError(f'"{name}" is empty in row {_first_null(encoded)}; name the episode of every row.')
+    # A file may list names that no row has, the same name twice, or names in another order.
+    distinct = encoded.dictionary.dictionary_encode()
+    used = distinct.indices.take(encoded.indices).dictionary_encode()
+    names = distinct.dictionary.take(used.dictionary)
+    if _is_text(names.type):
+        _check_names(names, name)
+    return np.asarray(names.to_pylist()), used.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _check_names(names: pa.Array, column: str) -> None:
+    """Refuse names of episodes that are not text, or so long that an array of them would fill the memory."""
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InputError(f'"{column}" must hold text in UTF-8: {error}.') from error
+    check_name_length(pc.max(pc.utf8_length(names)).as_py() or 0)
 
 
 def _integers(table: pa.Table, name: str) -> Ints:
@@ -205,7 +224,7 @@ def _matching(table: pa.Table, part: str) -> list[str]:
 def _with_prefix(table: pa.Table, pattern: str) -> list[str]:
     """Columns that match "prefix*", sorted by the number at their end if all of them end in one."""
     found = [name for name in table.column_names if name.startswith(pattern[:-1])]
-    numbers = {name: int(number[0]) for name in found if (number := re.search(r"\d+$", name))}
+    numbers = {name: int(number[0]) for name in found if (number := re.search(r"(?<!\d)\d{1,18}$", name))}
     return sorted(found, key=lambda name: numbers[name]) if len(numbers) == len(found) else found
 
 
@@ -338,5 +357,9 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _first_null(column: pa.ChunkedArray) -> int:
-    return int(np.argmin(column.is_valid().to_numpy()))
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _first_null(column: pa.Array | pa.ChunkedArray) -> int:
+    return int(np.argmin(np.asarray(column.is_valid())))
