@@ -126,7 +126,7 @@ def compare(
         for first in range(0, config.updates, TURN):
             steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
             began = time.perf_counter()
-            state, metrics = loop.advance(method, config, state, data, keys, steps)
+            state, metrics, _ = loop.advance(method, config, state, data, keys, steps)
             jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
             times["ours"].append((time.perf_counter() - began) / len(steps))
             times["theirs"].append(other.train(len(steps)) / len(steps))

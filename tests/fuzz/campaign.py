@@ -191,7 +191,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the campaign")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the cases to run again")
-    parser.add_argument("--kind", help="only cases of this kind")
+    parser.add_argument("--kinds", nargs="*", help="only cases of these kinds")
     parser.add_argument("--log", type=Path, default=Path("fuzz.jsonl"), help="file for each defect")
     given = parser.parse_args()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parents[1] / ".pytest_cache" / "jax"))
@@ -212,7 +212,7 @@ def main() -> int:
         numbers = [
             number
             for number in range(given.first, given.first + given.cases)
-            if given.kind in (None, kind_of(number))
+            if not given.kinds or kind_of(number) in given.kinds
         ]
         given.log.unlink(missing_ok=True)
         outcomes = campaign(numbers, given.seed, Path(name), given.log)

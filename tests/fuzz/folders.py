@@ -20,7 +20,8 @@ from safemil.algorithms import available, find
 from safemil.api import Run, configure
 from safemil.bench.grid import make_grid, read_grid
 from safemil.data import formats
-from safemil.settings import parse_assignments, read_toml
+from safemil.files import read_toml
+from safemil.settings import parse_assignments
 
 
 def run(case: Case) -> None:

@@ -141,19 +141,19 @@ def test_a_small_file_that_declares_gigabytes_is_refused_before_it_is_read(hdf5)
         shape = (10**8,) if name[0] == "t" else (10**8, 1)
         replaced(hdf5, name, shape=shape, dtype="f4", chunks=True)
     assert hdf5.stat().st_size < 20_000
-    with pytest.raises(InputError, match="declares"):
+    with pytest.raises(InputError, match="declare"):
         load(hdf5)
 
 
 def test_a_chunk_far_larger_than_its_array_is_refused(hdf5):
     replaced(hdf5, "actions", shape=(4, 1), dtype="f8", chunks=(2**14, 2**14), maxshape=(None, None))
-    with pytest.raises(InputError, match="declares"):
+    with pytest.raises(InputError, match="declare"):
         load(hdf5)
 
 
 def test_names_of_fixed_length_are_refused_by_what_they_declare(hdf5):
     replaced(hdf5, "safemil/ids", shape=(3,), dtype=h5py.string_dtype(length=2**28), chunks=(1,))
-    with pytest.raises(InputError, match="declares"):
+    with pytest.raises(InputError, match="declare"):
         load(hdf5)
 
 
@@ -210,11 +210,11 @@ def test_a_column_may_end_in_more_digits_than_python_converts(tmp_path):
 def test_names_that_are_not_utf8_are_refused(tmp_path):
     buffers = [None, pa.py_buffer(np.array([0, 2, 4], np.int32).tobytes()), pa.py_buffer(b"\xff\xfe" * 2)]
     path = table(tmp_path / "logs.parquet", episode=pa.Array.from_buffers(pa.string(), 2, buffers))
-    with pytest.raises(InputError, match="UTF-8"):
+    with pytest.raises(InputError, match="UTF8"):
         load(path)
 
 
-@pytest.mark.parametrize("column", ["episode", "note"])
+@pytest.mark.parametrize("column", ["episode", "step"])
 def test_a_long_text_that_every_row_refers_to_is_not_written_out(column, tmp_path):
     rows = 20_000
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), ["x" * 200_000])
@@ -222,7 +222,7 @@ def test_a_long_text_that_every_row_refers_to_is_not_written_out(column, tmp_pat
     path = tmp_path / "logs.parquet"
     pq.write_table(pa.table(columns | {column: texts}), path, store_schema=False)
     assert path.stat().st_size < 1_000_000
-    with pytest.raises(InputError, match="declares"):
+    with pytest.raises(InputError, match="declare"):
         load(path)
 
 
@@ -234,7 +234,7 @@ def test_rows_that_take_no_space_in_a_file_are_refused_by_their_number(tmp_path)
         tmp_path / "logs.parquet", rows=0, episode=names, step=names, act_0=columns["obs_0"], **columns
     )
     assert path.stat().st_size < 1_000_000
-    with pytest.raises(InputError, match="declares"):
+    with pytest.raises(InputError, match="declare"):
         load(path)
 
 

@@ -265,15 +265,6 @@ class Trajectories:
             owned=True,
         )
 
-    def marked(self, marks: npt.ArrayLike) -> "Trajectories":
-        """Return the same episodes with other marks, (steps,)."""
-        made, flags = copy.copy(self), _booleans("marks", marks)
-        if len(flags) != self.steps:
-            raise InputError(f"need one entry of `marks` per step, got {len(flags)} for {self.steps}.")
-        flags.setflags(write=False)
-        object.__setattr__(made, "marks", flags)
-        return made
-
     def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
         """Select columns by number, in the given order."""
         chosen = {"observation_names": observations, "action_names": actions, "action_categories": actions}
@@ -281,10 +272,42 @@ class Trajectories:
             kind: None if (names := getattr(self, kind)) is None else [names[i] for i in columns]
             for kind, columns in chosen.items()
         }
+        wide = {name: getattr(self, name)[:, observations] for name in ("observations", "final_observations")}
+        bounds = {name: getattr(self, name)[list(actions)] for name in ("action_low", "action_high")}
+        return self._rebuilt(**wide, **bounds, **named, actions=self.actions[:, actions])
+
+    def with_choices(self, categories: Sequence[str], names: Sequence[str] | None) -> "Trajectories":
+        """Give actions that are choices these columns; categories that are not among ours are never taken."""
+        ours = self.action_categories or ()
+        columns = [ours.index(each) if each in ours else len(ours) for each in categories]
+        never = np.full((self.steps, 1), -1, np.float32)
+        return self._rebuilt(
+            actions=np.hstack([self.actions, never])[:, columns],
+            action_low=-1,
+            action_high=1,
+            action_names=names,
+            action_categories=categories,
+        )
+
+    def _rebuilt(self, **changes: Any) -> "Trajectories":
         own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
-        wide = {name: own[name][:, observations] for name in ("observations", "final_observations")}
-        bounds = {name: own[name][list(actions)] for name in ("action_low", "action_high")}
-        return Trajectories(**own | wide | bounds | named | {"actions": self.actions[:, actions]})
+        return Trajectories(**own | changes)
+
+    def marked(self, marks: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other marks, (steps,)."""
+        return self._with("marks", _booleans("marks", marks), self.steps)
+
+    def renamed(self, ids: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other names, (episodes,)."""
+        return self._with("ids", _ids(ids), len(self))
+
+    def _with(self, name: str, values: npt.NDArray[Any], count: int) -> "Trajectories":
+        if len(values) != count:
+            raise InputError(f"need {count} entries of `{name}`, got {len(values)}.")
+        made, kept = copy.copy(self), values.copy()
+        kept.setflags(write=False)
+        object.__setattr__(made, name, kept)
+        return made
 
     @staticmethod
     def concatenate(parts: "Sequence[Trajectories]") -> "Trajectories":

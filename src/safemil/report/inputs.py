@@ -17,7 +17,7 @@ from safemil.data import Trajectories
 from safemil.data.formats import read
 from safemil.data.interchange import Contents, Options
 from safemil.data.splitting import HINDSIGHT_STORE
-from safemil.errors import InputError, InputWarning
+from safemil.errors import InputWarning
 from safemil.evaluate import Evaluation, check_fits
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
@@ -69,7 +69,7 @@ def gather(
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size)
+            check_fits(task, each.observation_size, each.action_size, each.action_categories)
     return Material(
         name=path.resolve().name,
         run=run,
@@ -83,10 +83,8 @@ def gather(
         task=task,
         scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
         seeds=episode_seeds(origin, unlabeled.trajectories),
-        risk=_risk(run, unlabeled.trajectories) if run.learns_cost else None,
-        nonpreferred_risk=(
-            _risk(run, nonpreferred.trajectories) if run.learns_cost and nonpreferred else None
-        ),
+        risk=run.cost(unlabeled.trajectories) if run.learns_cost else None,
+        nonpreferred_risk=(run.cost(nonpreferred.trajectories) if run.learns_cost and nonpreferred else None),
         evaluated=evaluated,
         compared=compared,
         compared_name=compare.resolve().name if compare else "",
@@ -96,16 +94,6 @@ def gather(
 
 def _matched(run: Run, contents: Contents) -> Contents:
     return replace(contents, trajectories=run.match(contents.trajectories))
-
-
-def _risk(run: Run, held: Trajectories) -> Costs:
-    found = run.cost(held)
-    if not all(np.isfinite(each).all() for each in found):
-        raise InputError(
-            f"the cost that {run.path} learned is not a number everywhere: its training has diverged (see "
-            "metrics.jsonl); train it again with a smaller learning rate."
-        )
-    return found
 
 
 def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Contents:
