@@ -112,6 +112,14 @@ class Run:
             self.evidence,
         )
 
+    def of_seed(self, seed: int | None = None) -> "Run":
+        """Return the run of one seed by its number; of the first seed if none is given."""
+        if seed is None:
+            return self[0]
+        if seed not in self.seeds:
+            raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
+        return self[self.seeds.index(seed)]
+
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
         """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several."""
         if not self.learns_cost:
@@ -147,6 +155,21 @@ class Run:
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
         return recorded_actions(np.asarray(actions), *self._bounds)
+
+    def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
+        """Compute the action, and the risk of an action taken, of rows in the units of the log.
+
+        A pure function of arrays, without checks, that `safemil.export` traces.
+        """
+        low, high = (jnp.asarray(bound, jnp.float32)[None, :] for bound in self._bounds)
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        scaled = self._scaler(observation)
+        outputs = {"action": middle + half * self._algorithm.act(state, scaled)}
+        if self._algorithm.cost is not None:
+            actions = jnp.clip((taken - middle) / half, -1, 1)
+            outputs["risk"] = self._algorithm.cost(state, scaled, actions)
+        return outputs
 
     def _check_width(self, observation_size: int, action_size: int) -> None:
         ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
