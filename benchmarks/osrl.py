@@ -38,6 +38,7 @@ from safemil.data.trajectories import recorded_actions
 from safemil.files import atomic_file
 from safemil.progress import bar
 from safemil.rollouts import Act
+from safemil.schema import Schema
 
 TURN = 200  # updates
 STEPS: dict[str, Any] = {"decisions": "steps", "cost_limit": 1.0, "noise": 0.1}  # as tuned for steps
@@ -125,14 +126,15 @@ def compare(
         for first in range(0, config.updates, TURN):
             steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
             began = time.perf_counter()
-            state, metrics = loop.advance(method, config, state, data, keys, steps)
+            state, metrics, _ = loop.advance(method, config, state, data, keys, steps)
             jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
             times["ours"].append((time.perf_counter() - began) / len(steps))
             times["theirs"].append(other.train(len(steps)) / len(steps))
             shown.at(first + len(steps))
         actor = other.actor()
     bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
-    run = Run("coptidice", config, range(seed, seed + 1), state, scaler, bounds, [])
+    schema = Schema.of(drawn.unlabeled, [], scaler.deviation)
+    run = Run("coptidice", config, range(seed, seed + 1), state, scaler, schema, [])
     judged = [
         (found.returns, found.costs)
         for found in (evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds)))

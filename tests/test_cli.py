@@ -215,7 +215,7 @@ def test_a_damaged_manifest_is_an_error(folder, tmp_path, capsys):
         main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
         == 2
     )
-    assert "is damaged: 'action_size' is missing or wrong" in capsys.readouterr().err
+    assert "manifest.json is damaged ('columns')" in capsys.readouterr().err
 
 
 # A shell that starts the tests in the background makes all they start deaf to Ctrl-C; undo that.

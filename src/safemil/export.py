@@ -14,7 +14,7 @@ import numpy as np
 
 import safemil
 from safemil.arrays import Doubles, Floats
-from safemil.deploy import Model, storage
+from safemil.deploy import storage
 from safemil.deploy.graph import Graph, Node
 from safemil.errors import InputError
 from safemil.extras import require_extra
@@ -56,10 +56,10 @@ def export(
 ) -> Exported:
     """Write the run of one seed to FILE.onnx or FILE.safetensors, and check it on `data`, the training data.
 
-    An ONNX file has the input `observation` (rows, S) and the outputs `action` and `risk`, the risk of that
-    action. With `taken`, the risk is that of a further input, the action that was taken. With `columns`, each
-    column is an input (rows,) of its own, named as in the log. The small form, which `safemil.deploy` loads,
-    has no such options.
+    An ONNX file has the input `observation` (rows, S) and the outputs `action`, `risk` and `novelty`, the
+    last two for that action. With `taken`, they are for a further input, the action that was taken. With
+    `columns`, each column is an input (rows,) of its own, named as in the log. The small form, which
+    `safemil.deploy` loads, has no such options.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -69,12 +69,13 @@ def export(
     if path.suffix == ".safetensors" and (columns or taken):
         raise InputError("`columns=True` and `taken=True` are for .onnx; the small form takes whole rows.")
     require_free(path, overwrite=overwrite)
+    data = run.match(data)
     rows = check_rows(data)
     with atomic_file(path) as file:
         if path.suffix == ".safetensors":
-            compute = _write_small(run, file, data)
+            compute = _write_small(run, file)
         else:
-            compute = _write_onnx(run, file, data, columns=columns, taken=taken)
+            compute = _write_onnx(run, file, columns=columns, taken=taken)
         half_widths = data.action_high / 2 - data.action_low / 2
         with_taken = taken or path.suffix == ".safetensors"
         difference = largest_difference(run, compute, rows, half_widths, taken=with_taken)
@@ -83,12 +84,12 @@ def export(
                 f"the exported numbers differ from those of the run by {difference:.2g}, more than "
                 f"{MOST_DIFFERENCE:g}; nothing is written."
             )
-    outputs = ("action", "risk") if run.learns_cost else ("action",)
+    outputs = ("action", "risk", "novelty") if run.learns_cost else ("action", "novelty")
     return Exported(path, outputs, len(rows[0]), difference)
 
 
 def graph_of(run: "Run") -> Graph:
-    """Trace the run of one seed: from `observation` and the action `taken` to `action` and `risk`."""
+    """Trace the run of one seed, from `observation` and the action `taken` to all outputs."""
     return trace(run.forward, observation=run.observation_size, taken=run.action_size)
 
 
@@ -111,9 +112,9 @@ def largest_difference(
 ) -> float:
     """Compare with the numbers of the run; an action in half the width of its bounds where that exceeds 1."""
     expected = jax.jit(run.forward)(*rows)
-    if not taken and run.learns_cost:
-        expected["risk"] = jax.jit(run.forward)(rows[0], expected["action"])["risk"]
-    scale = {"action": np.maximum(half_widths, 1)}
+    if not taken:
+        expected = jax.jit(run.forward)(rows[0], expected["action"])
+    scale = {"action": np.maximum(half_widths, 1), "novelty": np.maximum(expected["novelty"], 1)}
     found = compute(*rows)
     return max(
         float(np.max(np.abs(found[name] - np.asarray(values)) / scale.get(name, 1)))
@@ -121,40 +122,37 @@ def largest_difference(
     )
 
 
-def _header(run: "Run", data: "Trajectories") -> dict[str, Any]:
+def _header(run: "Run") -> dict[str, Any]:
     return {
         "safemil": safemil.__version__,
         "jax": jax.__version__,
         "algorithm": run.algorithm,
         "seed": run.seeds[0],
-        "observation_names": data.observation_names,
-        "action_size": run.action_size,
-        "action_names": data.action_names,
+        "observation_names": run.observation_names,
+        "action_names": run.action_names,
+        "action_categories": run.action_categories,
     }
 
 
-def _write_small(run: "Run", file: Path, data: "Trajectories") -> Compute:
-    file.write_bytes(storage.to_bytes(graph_of(run), _header(run, data)))
-    model = Model.load(file)
+def _write_small(run: "Run", file: Path) -> Compute:
+    file.write_bytes(storage.to_bytes(graph_of(run), _header(run)))
+    graph, _ = storage.read(file)
 
     def compute(observations: Floats, taken: Floats) -> Outputs:
-        found: Outputs = {"action": model.act(observations)}
-        return found | ({"risk": model.risk(observations, taken)} if model.learns_cost else {})
+        return {name: graph.run(name, observation=observations, taken=taken) for name in graph.outputs}
 
     return compute
 
 
-def _write_onnx(run: "Run", file: Path, data: "Trajectories", *, columns: bool, taken: bool) -> Compute:
+def _write_onnx(run: "Run", file: Path, *, columns: bool, taken: bool) -> Compute:
     require_extra("onnx", "exporting to ONNX")
     import onnx
     import onnxruntime
 
-    graph = graph_of(run)
-    if not taken and run.learns_cost:
-        graph = _closed(graph)
-    names = {"observation": data.observation_names, "taken": data.action_names}
+    graph = graph_of(run) if taken else _closed(graph_of(run))
+    names = {"observation": run.observation_names, "taken": run.action_names}
     named = _input_names(graph, names) if columns else {}
-    model = _onnx_model(graph, named, _header(run, data))
+    model = _onnx_model(graph, named, run.action_size, _header(run))
     onnx.checker.check_model(model, full_check=True)
     file.write_bytes(model.SerializeToString())
     options = onnxruntime.SessionOptions()
@@ -173,7 +171,7 @@ def _write_onnx(run: "Run", file: Path, data: "Trajectories", *, columns: bool, 
 
 
 def _closed(graph: Graph) -> Graph:
-    """Feed the policy's own action to the risk, in place of the input `taken`."""
+    """Feed the policy's own action to risk and novelty, in place of the input `taken`."""
 
     def renamed(node: Node) -> Node:
         return node._replace(inputs=tuple("action" if name == "taken" else name for name in node.inputs))
@@ -197,7 +195,7 @@ def _input_names(graph: Graph, names: dict[str, tuple[str, ...] | None]) -> dict
     return found
 
 
-def _onnx_model(graph: Graph, named: dict[str, list[str]], header: dict[str, Any]) -> Any:
+def _onnx_model(graph: Graph, named: dict[str, list[str]], action_size: int, header: dict[str, Any]) -> Any:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -224,8 +222,8 @@ def _onnx_model(graph: Graph, named: dict[str, list[str]], header: dict[str, Any
     for node in graph.nodes:
         names = [inside.get(name, name) for name in node.inputs]
         nodes.append(_onnx_node(node, names, inside.get(node.output, node.output), constants))
-    widths = {"action": ["rows", header["action_size"]], "risk": ["rows"]}
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, widths[name]) for name in graph.outputs]
+    shapes = {"action": ["rows", action_size], "novelty": ["rows"], "risk": ["rows"]}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in graph.outputs]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     model = helper.make_model(
         helper.make_graph(nodes, "safemil", inputs, outputs, tensors),

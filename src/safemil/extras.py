@@ -14,6 +14,7 @@ EXTRAS = {  # as in pyproject.toml; `cuda` changes JAX and brings no import of i
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
+    "ros": ("mcap", "mcap_ros2", "rosbags"),
 }
 
 

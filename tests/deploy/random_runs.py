@@ -8,13 +8,14 @@ from safemil.algorithms import find
 from safemil.api import Run
 from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
+from safemil.schema import Schema
 
 
 def random_run(name: str, logs: Trajectories, seeds: int = 1) -> Run:
     """A run of the default settings, as if it had been trained on the logs."""
     algorithm = find(name)
     config = algorithm.PRESETS["fast"]
-    data = Dataset.empty(logs.observation_size, logs.action_size)
+    data = Dataset.empty(logs.observation_size, logs.action_size, logs.action_categories is not None)
     shapes = jax.eval_shape(lambda: loop.init(algorithm, config, data, range(seeds)))
     rng = np.random.default_rng(0)
 
@@ -23,5 +24,6 @@ def random_run(name: str, logs: Trajectories, seeds: int = 1) -> Run:
         return jax.numpy.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype)
 
     state = jax.tree.map(fill, shapes)
-    bounds = logs.action_low, logs.action_high
-    return Run(algorithm, config, range(seeds), state, Scaler.of(logs), bounds, [])
+    scaler = Scaler.of(logs)
+    schema = Schema.of(logs, [], scaler.deviation)
+    return Run(algorithm, config, range(seeds), state, scaler, schema, [])

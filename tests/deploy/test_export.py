@@ -20,8 +20,12 @@ from safemil.tracing import trace
 
 @pytest.fixture(scope="module")
 def logs(unlabeled):
-    names = {"observation_names": ["speed", "gap", "lane"], "action_names": ["steer", "gas"]}
-    return Trajectories(unlabeled.observations, unlabeled.actions, unlabeled.lengths, **names)
+    return named(unlabeled.observations, unlabeled.actions, unlabeled.lengths)
+
+
+def named(observations, actions, lengths, first="speed"):
+    names = {"observation_names": [first, "gap", "lane"], "action_names": ["steer", "gas"]}
+    return Trajectories(observations, actions, lengths, **names)
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +40,12 @@ def session(path):
 def test_the_graph_takes_any_number_of_rows_and_gives_action_and_risk(run, logs, tmp_path):
     written = export(run, tmp_path / "policy.onnx", logs)
     assert written.difference <= 1e-5
-    assert written.outputs == ("action", "risk")
+    assert written.outputs == ("action", "risk", "novelty")
     for rows in (1, logs.steps):
         seen = logs.observations[:rows]
         action, risk = session(written.path).run(["action", "risk"], {"observation": seen})
         np.testing.assert_allclose(action, run.act(seen), atol=1e-5)
-        expected = run.cost(Trajectories(seen, action, [rows]))[0]
+        expected = run.cost(named(seen, action, [rows]))[0]
         np.testing.assert_allclose(risk, expected, atol=1e-5)
 
 
@@ -49,8 +53,12 @@ def test_columns_are_inputs_by_name_and_the_risk_is_that_of_the_action_taken(run
     export(run, tmp_path / "policy.onnx", logs, columns=True, taken=True)
     columns = np.concatenate([logs.observations, logs.recorded_actions().astype(np.float32)], axis=1).T
     names = ["speed", "gap", "lane", "steer", "gas"]
-    found = session(tmp_path / "policy.onnx").run(["risk"], dict(zip(names, columns, strict=True)))
-    np.testing.assert_allclose(found[0], np.concatenate(run.cost(logs)), atol=1e-5)
+    fed = dict(zip(names, columns, strict=True)) | {"speed": columns[0] + 2}
+    risk, novelty = session(tmp_path / "policy.onnx").run(["risk", "novelty"], fed)
+    shifted = named(logs.observations + np.array([2, 0, 0]), logs.actions, logs.lengths)
+    np.testing.assert_allclose(risk, np.concatenate(run.cost(shifted)), atol=1e-5)
+    np.testing.assert_allclose(novelty, np.concatenate(run.novelty(shifted).deviations), atol=1e-5)
+    assert novelty.max() > 0.5
 
 
 def test_the_metadata_say_the_opset_the_versions_and_the_columns(run, logs, tmp_path):
@@ -72,11 +80,10 @@ def test_a_file_whose_numbers_differ_is_not_kept(run, logs, tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_a_column_named_as_an_output_is_refused(run, unlabeled, tmp_path):
-    names = {"observation_names": ["risk", "gap", "lane"]}
-    logs = Trajectories(unlabeled.observations, unlabeled.actions, unlabeled.lengths, **names)
+def test_a_column_named_as_an_output_is_refused(unlabeled, tmp_path):
+    logs = named(unlabeled.observations, unlabeled.actions, unlabeled.lengths, first="risk")
     with pytest.raises(InputError, match='two inputs or outputs would be named "risk"'):
-        export(run, tmp_path / "policy.onnx", logs, columns=True)
+        export(random_run("trex-wbc", logs), tmp_path / "policy.onnx", logs, columns=True)
 
 
 def test_what_export_does_not_know_is_named():

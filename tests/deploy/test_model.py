@@ -45,6 +45,15 @@ def test_actions_and_risks_are_those_of_the_run(run, logs, tmp_path):
     assert (model.algorithm, model.seed, model.learns_cost) == (run.algorithm, run.seeds[0], run.learns_cost)
     np.testing.assert_allclose(model.act(logs.observations), run.act(logs.observations), atol=2e-4)  # of 40
     np.testing.assert_allclose(model.act(logs.observations[3]), run.act(logs.observations[3]), atol=2e-4)
+    novelties = model.novelty(logs.observations + 1, logs.recorded_actions())
+    shifted = Trajectories(
+        logs.observations + 1,
+        logs.actions,
+        logs.lengths,
+        action_low=logs.action_low,
+        action_high=logs.action_high,
+    )
+    np.testing.assert_allclose(novelties, np.concatenate(run.novelty(shifted).deviations), atol=1e-5)
     if run.learns_cost:
         risks = model.risk(logs.observations, logs.recorded_actions())
         np.testing.assert_allclose(risks, np.concatenate(run.cost(logs)), atol=1e-5)
@@ -66,6 +75,25 @@ def test_an_algorithm_without_a_cost_has_no_risk(logs, tmp_path):
     model = Model.load(tmp_path / "bc.safetensors")
     with pytest.raises(InputError, match="bc learns no cost"):
         model.risk(logs.observations, logs.actions)
+
+
+def test_a_choice_comes_back_as_logged_and_has_a_risk(unlabeled, tmp_path):
+    columns = np.where(np.arange(2) == np.arange(unlabeled.steps)[:, None] % 2, 1, -1)
+    logs = Trajectories(
+        unlabeled.observations, columns, unlabeled.lengths, action_categories=["keep lane", "overtake"]
+    )
+    run = random_run("safemil", logs)
+    export(run, tmp_path / "choices.safetensors", logs)
+    export(run, tmp_path / "choices.onnx", logs)
+    model = Model.load(tmp_path / "choices.safetensors")
+    taken = np.array(["keep lane", "overtake"])[np.arange(logs.steps) % 2]
+    assert model.act(logs.observations).tolist() == run.act(logs.observations).tolist()
+    assert model.act(logs.observations[0]) == run.act(logs.observations[0])
+    np.testing.assert_allclose(
+        model.risk(logs.observations, taken), np.concatenate(run.cost(logs)), atol=1e-5
+    )
+    with pytest.raises(InputError, match=r"must be one of \['keep lane', 'overtake'\], got 'brake'"):
+        model.risk(logs.observations[0], "brake")
 
 
 def test_deployed_models_import_no_jax(file, logs):

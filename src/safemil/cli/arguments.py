@@ -65,7 +65,7 @@ READING = Reading()
 
 def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Trajectories":
     """Read the unlabeled pile of a run as training did, or another one as the flags say."""
-    from safemil.data import load
+    from safemil.data.formats import read
     from safemil.runs import RunDirectory
 
     if unlabeled is None:
@@ -73,4 +73,4 @@ def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Traje
         unlabeled = paths["unlabeled"]
     else:
         options = reading.options()
-    return load(unlabeled, columns=options.columns, action_bounds=options.action_bounds)
+    return read(unlabeled, options).trajectories

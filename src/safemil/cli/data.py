@@ -48,15 +48,19 @@ def make(
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
         out = out or Path("data") / name.replace(":", "-")
-        _make_piles(task, 200 if episodes is None else episodes, seed, out, overwrite)
+        _make_piles(name, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
-def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
+def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
     """Write the two piles without their true costs, and held-out episodes with them."""
+    from safemil import __version__, catalog
     from safemil.data import save
     from safemil.data.piles import draw_piles
-    from safemil.files import atomic_folder
+    from safemil.files import atomic_folder, marked, require_free
 
+    require_free(out, overwrite=overwrite)
+    task, format = catalog.task(name), "safemil-piles"
+    assert task.demonstrate is not None
     piles = draw_piles(
         task.demonstrate,
         unlabeled=episodes,
@@ -64,10 +68,12 @@ def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool)
         rare_incidents=task.rare_incidents,
         seed=seed,
     )
-    with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
+    with atomic_folder(out, marked("made.json", format), overwrite=overwrite) as folder:
         save(folder / "incidents.parquet", piles.nonpreferred)
         save(folder / "logs.parquet", piles.unlabeled)
         save(folder / "heldout.parquet", piles.heldout, piles.heldout_truth)
+        made = {"format": format, "task": name, "seed": seed, "safemil": __version__}
+        (folder / "made.json").write_text(dumps(made, indent=2) + "\n")
     print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
     print(out)
 

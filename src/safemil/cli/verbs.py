@@ -80,8 +80,9 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.files import read_toml
     from safemil.runs import RunDirectory
-    from safemil.settings import parse_assignments, read_toml
+    from safemil.settings import parse_assignments
 
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
@@ -91,7 +92,8 @@ def train(
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
-        check_fits(task, piles["unlabeled"].observation_size, piles["unlabeled"].action_size)
+        logs = piles["unlabeled"]
+        check_fits(task, logs.observation_size, logs.action_size, logs.action_categories)
     try:
         run = api.train(
             algorithm,

@@ -111,17 +111,12 @@ def shared_episodes(a: Trajectories, b: Trajectories) -> Ints:
 
 def _columns(trajectories: Trajectories) -> tuple[Column, ...]:
     described = []
-    for name, values in zip(_column_names(trajectories), _column_values(trajectories), strict=True):
+    for name, values in zip(trajectories.column_names, _column_values(trajectories), strict=True):
         wide = values.astype(np.float64)
         described.append(
             Column(name, float(wide.min()), float(wide.max()), float(wide.mean()), float(wide.std()))
         )
     return tuple(described)
-
-
-def _column_names(trajectories: Trajectories) -> list[str]:
-    observed = [f"observation {i}" for i in range(trajectories.observation_size)]
-    return observed + [f"action {i}" for i in range(trajectories.action_size)]
 
 
 def _column_values(trajectories: Trajectories) -> Iterator[Floats]:
@@ -131,7 +126,7 @@ def _column_values(trajectories: Trajectories) -> Iterator[Floats]:
 
 def _duplicates(trajectories: Trajectories, constant: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     groups = defaultdict(list)  # names by content
-    for name, values in zip(_column_names(trajectories), _column_values(trajectories), strict=True):
+    for name, values in zip(trajectories.column_names, _column_values(trajectories), strict=True):
         if name not in constant:
             groups[values.tobytes()].append(name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)

@@ -1,7 +1,7 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -178,8 +178,11 @@ class Contents:
     manifest: dict[str, Any] = field(default_factory=dict)  # origin of the episodes, kept by stores
     incidents: Bools | None = None  # (steps,) where the incident column is true; None if none was asked for
     resolved: Options | None = None  # options with names instead of patterns; None if the format has no names
-    faults: tuple[str, ...] = ()  # what was passed over, if the options are `lenient`
+    incident_values: str = ""  # what the incident column holds, for messages
+    faults: tuple[str, ...] = ()  # why episodes were passed over, if the options are `lenient`
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
+    declared: int | None = None  # episodes in the file, with those passed over; None if all were read
+    empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
     def annotations(self) -> Annotations:
         """Return rewards and costs; raise if they are missing or not finite."""
@@ -190,6 +193,35 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def join_contents(parts: Sequence[Contents], labels: Sequence[str]) -> Contents:
+    """Join what several files hold; where names of episodes repeat, each is preceded by its file's label."""
+    names = [name for part in parts for name in part.trajectories.ids.tolist()]
+    held = [part.trajectories for part in parts]
+    notes = [note for part in parts for note in part.notes]
+    if len({str(name) for name in names}) < len(names):
+        held = [
+            each.renamed([f"{label}/{name}" for name in each.ids])
+            for each, label in zip(held, labels, strict=True)
+        ]
+        notes.append("names of episodes are in several files, and are told apart by the file")
+
+    def joined(name: str) -> npt.NDArray[Any] | None:
+        found = [getattr(part, name) for part in parts]
+        return None if any(each is None for each in found) else np.concatenate(found)
+
+    return Contents(
+        Trajectories.concatenate(held),
+        rewards=joined("rewards"),
+        costs=joined("costs"),
+        names=parts[0].names,
+        incidents=joined("incidents"),
+        incident_values=listed(part.incident_values for part in parts),
+        resolved=parts[0].resolved,
+        faults=tuple(fault for part in parts for fault in part.faults),
+        notes=tuple(notes),
+    )
 
 
 def begins_with(path: Path, magic: bytes) -> bool:
@@ -204,8 +236,7 @@ def in_unit_box(
     actions: npt.NDArray[Any], given: Bounds | None, recorded: Bounds | None, names: list[str]
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Scale actions to [-1, 1] from the bounds given, else those recorded in the file, else -1 and 1."""
-    low, high = (_per_column(bound, len(names)) for bound in given or recorded or (-1.0, 1.0))
-    check_bounds(low, high)
+    low, high = action_limits(given, recorded, names)
     scaled = scaled_actions(actions, low, high)
     far = (np.abs(scaled) > 1 + ROUNDING) & np.isfinite(scaled)
     if far.any():
@@ -216,6 +247,15 @@ def in_unit_box(
             "low and high, one number each or one per column."
         )
     return scaled, low, high
+
+
+def action_limits(
+    given: Bounds | None, recorded: Bounds | None, names: Sequence[str]
+) -> tuple[Doubles, Doubles]:
+    """Bounds of each action column: those given, else those recorded in the file, else -1 and 1."""
+    low, high = (_per_column(bound, len(names)) for bound in given or recorded or (-1.0, 1.0))
+    check_bounds(low, high)
+    return low, high
 
 
 def written_actions(trajectories: Trajectories) -> npt.NDArray[Any]:

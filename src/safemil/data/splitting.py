@@ -11,10 +11,11 @@ from safemil.arrays import Bools, Doubles, Ints
 from safemil.data.formats import PathLike, save
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_folder
+from safemil.files import atomic_folder, marked
 
 ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"
+FORMAT = "safemil-split"  # in the manifest: only a folder that has it is overwritten
 HINDSIGHT_STORE = "hindsight"
 HINDSIGHT = ("nonpreferred_episodes", "unlabeled_episodes", "unlabeled_is_preferred")
 COST_SHARE = 0.25  # top and bottom 25% of total cost, as in Appendix D
@@ -87,7 +88,7 @@ def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], ove
     The store `hindsight` is the unlabeled pile with its rewards and costs, for algorithms that need them.
     `manifest.json` says which episodes are preferred.
     """
-    with atomic_folder(path, mark=MANIFEST, overwrite=overwrite) as folder:
+    with atomic_folder(path, marked(MANIFEST, FORMAT), overwrite=overwrite) as folder:
         save(folder / "nonpreferred", piles.nonpreferred, manifest={**manifest, "pile": "nonpreferred"})
         save(folder / "unlabeled", piles.unlabeled, manifest={**manifest, "pile": "unlabeled"})
         save(
@@ -96,7 +97,11 @@ def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], ove
             piles.annotations,
             manifest={**manifest, "pile": "unlabeled"},
         )
-        described = {**manifest, **{name: getattr(piles, name).tolist() for name in HINDSIGHT}}
+        described = {
+            "format": FORMAT,
+            **manifest,
+            **{name: getattr(piles, name).tolist() for name in HINDSIGHT},
+        }
         (folder / MANIFEST).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 

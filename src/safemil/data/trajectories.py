@@ -158,18 +158,19 @@ class Trajectories:
             raise InputError("`has_final` is true, but there are no `final_observations`; give them too.")
 
     def _check_finite(self) -> None:
-        check_finite("observations", self.observations, self.where)
-        check_finite("actions", self.actions, self.where)
-        check_finite(
-            "final_observations", self.final_observations, lambda row: f"the end of episode {self.ids[row]}"
-        )
+        observed, acted = self.observation_names, self.action_names
+        check_finite("observations", self.observations, self.where, observed)
+        check_finite("actions", self.actions, self.where, acted)
+        ends = self.final_observations
+        check_finite("final_observations", ends, lambda row: f"the end of episode {self.ids[row]}", observed)
 
     def _check_unit_box(self) -> None:
         largest = 1 + ROUNDING
         if self.actions.min() < -largest or self.actions.max() > largest:
             row, column = first_true(np.abs(self.actions) > largest)
             raise InputError(
-                f"actions must lie in [-1, 1], but column {column} is {self.actions[row, column]:g} at "
+                f"actions must lie in [-1, 1], but {_label(self.action_names, column)} is "
+                f"{self.actions[row, column]:g} at "
                 f"{self.where(row)}; rescale them from their recorded bounds (`safemil.data.scaled_actions`)."
             )
 
@@ -220,6 +221,13 @@ class Trajectories:
         """Step of each row as in its file: `step_values`, else `step_numbers`, (steps,)."""
         return self.step_numbers if self.step_values is None else self.step_values
 
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the observation columns, then of the action columns; numbered if they have none."""
+        return column_labels(
+            self.observation_names, self.observation_size, self.action_names, self.action_size
+        )
+
     def where(self, row: int) -> str:
         """Episode and step of a row, as named in the file."""
         episode = int(np.searchsorted(self.starts, row, side="right")) - 1
@@ -247,13 +255,48 @@ class Trajectories:
             owned=True,
         )
 
+    def select_columns(self, observations: Sequence[int], actions: Sequence[int]) -> "Trajectories":
+        """Select columns by number, in the given order."""
+        chosen = {"observation_names": observations, "action_names": actions, "action_categories": actions}
+        named = {
+            kind: None if (names := getattr(self, kind)) is None else [names[i] for i in columns]
+            for kind, columns in chosen.items()
+        }
+        wide = {name: getattr(self, name)[:, observations] for name in ("observations", "final_observations")}
+        bounds = {name: getattr(self, name)[list(actions)] for name in ("action_low", "action_high")}
+        return self._rebuilt(**wide, **bounds, **named, actions=self.actions[:, actions])
+
+    def with_choices(self, categories: Sequence[str], names: Sequence[str] | None) -> "Trajectories":
+        """Give actions that are choices these columns; categories that are not among ours are never taken."""
+        ours = self.action_categories or ()
+        columns = [ours.index(each) if each in ours else len(ours) for each in categories]
+        never = np.full((self.steps, 1), -1, np.float32)
+        return self._rebuilt(
+            actions=np.hstack([self.actions, never])[:, columns],
+            action_low=-1,
+            action_high=1,
+            action_names=names,
+            action_categories=categories,
+        )
+
+    def _rebuilt(self, **changes: Any) -> "Trajectories":
+        own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
+        return Trajectories(**own | changes)
+
     def marked(self, marks: npt.ArrayLike) -> "Trajectories":
         """Return the same episodes with other marks, (steps,)."""
-        made, flags = copy.copy(self), _booleans("marks", marks)
-        if len(flags) != self.steps:
-            raise InputError(f"need one entry of `marks` per step, got {len(flags)} for {self.steps}.")
-        flags.setflags(write=False)
-        object.__setattr__(made, "marks", flags)
+        return self._with("marks", _booleans("marks", marks), self.steps)
+
+    def renamed(self, ids: npt.ArrayLike) -> "Trajectories":
+        """Return the same episodes with other names, (episodes,)."""
+        return self._with("ids", _ids(ids), len(self))
+
+    def _with(self, name: str, values: npt.NDArray[Any], count: int) -> "Trajectories":
+        if len(values) != count:
+            raise InputError(f"need {count} entries of `{name}`, got {len(values)}.")
+        made, kept = copy.copy(self), values.copy()
+        kept.setflags(write=False)
+        object.__setattr__(made, name, kept)
         return made
 
     @staticmethod
@@ -379,11 +422,29 @@ def check_finite(
     finite = np.isfinite(values)
     if not finite.all():
         row, column = first_true(~finite)
-        name = f"column {column}" if names is None else f'"{names[column]}"'
         raise InputError(
-            f"{what} must be finite numbers that float32 can hold, but {name} is {values[row, column]} at "
+            f"{what} must be finite numbers that float32 can hold, but {_label(names, column)} is "
+            f"{values[row, column]} at "
             f"{where(row)}; correct it, or leave the episode out."
         )
+
+
+def column_labels(
+    observed: Sequence[str] | None, observation_size: int, acted: Sequence[str] | None, action_size: int
+) -> list[str]:
+    """Names of columns for a reader: "observation 0", "action 0" and so on where there are none.
+
+    >>> column_labels(["gap"], 1, None, 2)
+    ['gap', 'action 0', 'action 1']
+    """
+    return [
+        *(observed or (f"observation {i}" for i in range(observation_size))),
+        *(acted or (f"action {i}" for i in range(action_size))),
+    ]
+
+
+def _label(names: Sequence[str] | None, column: int) -> str:
+    return f"column {column}" if names is None else f'"{names[column]}"'
 
 
 def first_true(matrix: Bools) -> tuple[int, int]:

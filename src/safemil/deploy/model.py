@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from safemil.arrays import Doubles, Floats
+from safemil.arrays import Floats
 from safemil.deploy import storage
 from safemil.deploy.graph import Graph
 from safemil.errors import InputError
@@ -27,6 +27,8 @@ class Model:
         self.seed = int(header["seed"])
         self.observation_names: tuple[str, ...] | None = _names(header["observation_names"])
         self.action_names: tuple[str, ...] | None = _names(header["action_names"])
+        categories = header["action_categories"]
+        self.action_categories: tuple[Any, ...] | None = None if categories is None else (*categories,)
         self.observation_size, self.action_size = graph.inputs["observation"], graph.inputs["taken"]
 
     @staticmethod
@@ -47,10 +49,13 @@ class Model:
         sizes = f"{self.observation_size} observed, {self.action_size} action columns"
         return f"Model({self.algorithm}, seed {self.seed}, {sizes})"
 
-    def act(self, observation: npt.ArrayLike) -> Doubles:
-        """Compute the policy's mode, as `Run.act` does."""
+    def act(self, observation: npt.ArrayLike) -> Any:
+        """Compute the policy's mode, as `Run.act` does: an action (A,) or (N, A), or choices."""
         rows, single = self._rows("observation", observation, self.observation_size)
         found = _in_blocks(lambda block: self._graph.run("action", observation=block), rows)
+        if self.action_categories is not None:
+            chosen = [self.action_categories[number] for number in found.argmax(axis=1)]
+            return chosen[0] if single else np.asarray(chosen)
         return (found[0] if single else found).astype(np.float64)
 
     def risk(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> Any:
@@ -59,9 +64,16 @@ class Model:
             raise InputError(f"{self.algorithm} learns no cost; export a run of safemil to get one.")
         return self._of_steps("risk", observation, action)
 
+    def novelty(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> Any:
+        """Compute how far a step lies beyond the range of the training data, as `Run.novelty` does.
+
+        It is the largest distance of a column, in standard deviations; 0 within the range.
+        """
+        return self._of_steps("novelty", observation, action)
+
     def _of_steps(self, output: str, observation: npt.ArrayLike, action: npt.ArrayLike) -> Any:
         rows, single = self._rows("observation", observation, self.observation_size)
-        taken, _ = self._rows("action", action, self.action_size)
+        taken, _ = self._rows("action", self._columns(action), self.action_size)
         if len(taken) != len(rows):
             raise InputError(f"need one action for each observation, got {len(taken)} for {len(rows)}.")
 
@@ -70,6 +82,16 @@ class Model:
 
         found = _in_blocks(run, rows, taken)
         return float(found[0]) if single else found
+
+    def _columns(self, action: npt.ArrayLike) -> npt.ArrayLike:
+        """Give a choice the columns that the run has for it: 1 for the choice taken and -1 for the others."""
+        if self.action_categories is None:
+            return action
+        chosen = np.asarray(action)
+        one_hot = chosen[..., None] == np.asarray(self.action_categories)
+        if chosen.ndim > 1 or not one_hot.any(axis=-1).all():
+            raise InputError(f"the action must be one of {list(self.action_categories)}, got {action!r}.")
+        return np.where(one_hot, np.float32(1), np.float32(-1))
 
     def _rows(self, what: str, values: npt.ArrayLike, width: int) -> tuple[Floats, bool]:
         """Make a batch of values, and say whether it was a single row."""
