@@ -20,6 +20,7 @@ from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
 from safemil.cli.evidence import evidence
+from safemil.cli.export import export
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -324,6 +325,7 @@ COMMANDS = {
     "score": score,
     "algorithms": algorithms,
     "evaluate": evaluate,
+    "export": export,
     "bench": bench,
     "tables": tables,
     "report": report,
