@@ -23,6 +23,7 @@ from safemil.cli import NOUNS, main
 
 SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
 SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
+SMALL += ["--log-every=20"]
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +208,7 @@ def test_a_folder_in_use_is_refused_in_words_of_the_command_line(folder, capsys)
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
-    command = train_command(
-        folder, "--out", str(tmp_path / "run"), "--log-every", "20", "--checkpoint-seconds", "0"
-    )
+    command = train_command(folder, "--out", str(tmp_path / "run"), "--checkpoint-seconds", "0")
     assert main(command) == 0
     (tmp_path / "run" / "checkpoints" / "000000040.safetensors").write_bytes(b"gone")
     assert (
