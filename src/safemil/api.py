@@ -25,13 +25,16 @@ from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.files import is_free
 from safemil.progress import Bar, bar
-from safemil.runs import CONFIG, Checkpoint, RunDirectory
+from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
+from safemil.schema import PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
+
+RETRAIN = "its training has diverged: train again with smaller learning rates."
 
 
 class Run:
@@ -47,7 +50,7 @@ class Run:
         seeds: Sequence[int],
         state: Any,
         scaler: Scaler,
-        bounds: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+        schema: Schema,
         metrics: list[dict[str, Any]],
         path: Path | None = None,
         evidence: Evidence | None = None,
@@ -60,7 +63,7 @@ class Run:
         self.evidence = evidence  # of the first seed; None where the algorithm holds no episodes out
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
-        self._bounds = bounds
+        self._schema = schema
 
     @property
     def algorithm(self) -> str:
@@ -74,11 +77,26 @@ class Run:
 
     @property
     def observation_size(self) -> int:
-        return int(self._scaler.mean.shape[0])
+        return self._schema.observation_size
 
     @property
     def action_size(self) -> int:
-        return len(self._bounds[0])
+        return self._schema.action_size
+
+    @property
+    def observation_names(self) -> tuple[str, ...] | None:
+        """Names of the observation columns, in the order of `act`; None if the training data had none."""
+        return self._schema.observation_names
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """Names of the action columns, in the order in which `act` returns them."""
+        return self._schema.action_names
+
+    @property
+    def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """Actions that the policy chooses from, as logged; None if actions are numbers."""
+        return self._schema.choices
 
     def __repr__(self) -> str:
         where = f" in {self.path}" if self.path else ""
@@ -106,39 +124,95 @@ class Run:
             [self.seeds[index]],
             state,
             self._scaler,
-            self._bounds,
+            self._schema,
             metrics,
             self.path,
             self.evidence,
         )
 
+    def of_seed(self, seed: int | None = None) -> "Run":
+        """Return the run of one seed by its number; of the first seed if none is given."""
+        if seed is None:
+            return self[0]
+        if seed not in self.seeds:
+            raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
+        return self[self.seeds.index(seed)]
+
+    def match(self, trajectories: Trajectories) -> Trajectories:
+        """Put columns into the order of the training data, by name; further columns are left out.
+
+        Where the run or the data have no names, columns are matched by position, with a warning if only one
+        of them has names. A missing column and other action bounds are errors.
+        """
+        return self._schema.match(trajectories)
+
     def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
-        """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several."""
+        """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several.
+
+        Columns are matched as `match` does.
+        """
         if not self.learns_cost:
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
-        self._check_width(trajectories.observation_size, trajectories.action_size)
+        trajectories = self._schema.match(trajectories)
         blocks = [
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        return trajectories.by_episode(np.concatenate(blocks)[: trajectories.steps])
+        costs = np.concatenate(blocks)[: trajectories.steps]
+        if not np.isfinite(costs).all():
+            where = trajectories.where(int(np.argmin(np.isfinite(costs))))
+            raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
+        return trajectories.by_episode(costs)
 
-    def act(self, observation: npt.ArrayLike, *, key: jax.Array | None = None) -> npt.NDArray[np.float64]:
-        """Compute the action for an observation (S,) or a batch (N, S), in the units of the log.
+    def novelty(self, trajectories: Trajectories) -> Novelty:
+        """Compute how far every step lies from the training data, columns matched as `match` does.
 
-        The action is the policy's mode, or a sample if a `key` is given.
+        `share` is the share of columns beyond the range seen in training, `deviations` the largest distance
+        beyond it in standard deviations of the column: 0 for a step within the range. `untrusted()` tells
+        the episodes in which over 5% of the steps lie more than one deviation out.
+        """
+        return self._schema.novelty(self._schema.match(trajectories))
+
+    def act(
+        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
+    ) -> Any:
+        """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
+
+        The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
+        numbers: `run.act({"speed": 21.0, "gap": 30.0})`. A batch is an array (N, S), or a mapping to arrays
+        of N numbers, and gives an array of N actions. The action is the policy's mode, or a sample if a `key`
+        is given. An observation far beyond the range of the training data is warned of.
         """
         if len(self) > 1:
             raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
-        observations = np.asarray(observation, np.float32)
-        if observations.ndim not in (1, 2):
+        observations = self._observations(observation)
+        self._schema.warn_if_far(observations.reshape(-1, self.observation_size))
+        actions = self.act_each(observations[None], key=key)[0]
+        if not np.isfinite(actions).all():
+            raise InputError(f"the policy's action is not finite; {RETRAIN}")
+        choices = self._schema.choices
+        if choices is None:
+            return actions
+        return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
+
+    def _observations(
+        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
+    ) -> npt.NDArray[np.float32]:
+        if isinstance(observation, Mapping):
+            found = self._schema.observations(observation)
+        else:
+            found = np.asarray(observation, np.float32)
+        if found.ndim not in (1, 2):
+            raise InputError(f"an observation is (S,) or a batch of them (N, S), got shape {found.shape}.")
+        if found.shape[-1] != self.observation_size:
             raise InputError(
-                f"an observation is (S,) or a batch of them (N, S), got shape {observations.shape}."
+                f"this run was trained on {self.observation_size} observation columns, got {found.shape[-1]}."
             )
-        self._check_width(observations.shape[-1], self.action_size)
-        if not np.isfinite(observations).all():
-            raise InputError("the observation must be finite, got NaN or infinity in it.")
-        return self.act_each(observations[None], key=key)[0]
+        bad = ~np.isfinite(found).reshape(-1, self.observation_size).all(axis=0)
+        if bad.any():
+            name = self._schema.column_names[int(np.argmax(bad))]
+            raise InputError(f"the observation must be finite, got NaN or infinity in {name}.")
+        return found
 
     def act_each(
         self, observations: npt.NDArray[np.float32], *, key: jax.Array | None = None
@@ -146,45 +220,66 @@ class Run:
         """Compute the actions of every seed for a batch of its own: from (seeds, N, S) to (seeds, N, A)."""
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
-        return recorded_actions(np.asarray(actions), *self._bounds)
+        return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
 
-    def _check_width(self, observation_size: int, action_size: int) -> None:
-        ours, theirs = (self.observation_size, self.action_size), (observation_size, action_size)
-        if ours != theirs:
-            raise InputError(
-                f"this run was trained on {ours[0]} observation and {ours[1]} action columns, got "
-                f"{theirs[0]} and {theirs[1]}; give data with the columns of the training data."
+    def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
+        """Compute action, novelty and risk of rows in the units of the log; the last two of the action taken.
+
+        A pure function of arrays, without checks, that `safemil.export` traces.
+        """
+        schema = self._schema
+        bounds = schema.action_low / 2, schema.action_high / 2
+        middle, half, low, high, deviation = (
+            jnp.asarray(each, jnp.float32)[None, :]
+            for each in (
+                bounds[1] + bounds[0],
+                bounds[1] - bounds[0],
+                schema.low,
+                schema.high,
+                schema.deviation,
             )
+        )
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        scaled, actions = self._scaler(observation), (taken - middle) / half
+        columns = jnp.concatenate([observation, actions], axis=1)
+        outside = jnp.maximum(jnp.maximum(low - columns, columns - high), 0) / deviation
+        outputs = {
+            "action": middle + half * self._algorithm.act(state, scaled),
+            "novelty": outside.max(axis=1),
+        }
+        if self._algorithm.cost is not None:
+            outputs["risk"] = self._algorithm.cost(state, scaled, jnp.clip(actions, -1, 1))
+        return outputs
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the run into a folder, as `train` does with `out`."""
         _check_findable(self._algorithm)
         directory = RunDirectory(path)
         directory.create(self._described(), self._manifest({}), overwrite=overwrite)
-        for line in self.metrics:
-            directory.append_metrics(line)
-        directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
-        if self.evidence is not None:
-            self.evidence.save(directory.path)
+        try:
+            for line in self.metrics:
+                directory.append_metrics(line)
+            directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
+            if self.evidence is not None:
+                self.evidence.save(directory.path)
+        finally:
+            directory.unlock()
         self.path = directory.path
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Run":
         """Read a run folder; nothing in it is executed."""
         directory = RunDirectory(path)
-        config, manifest = directory.read_config(), directory.read_manifest()
+        config, schema = directory.read_config(), _schema_of(directory)
         checkpoint = directory.latest_checkpoint()
         if checkpoint is None:
             raise InputError(f"{path} has no intact checkpoint; train it with `resume=True`.")
-        try:
-            algorithm = find(config["algorithm"])
-            sizes = int(manifest["observation_size"]), int(manifest["action_size"])
-            bounds = np.asarray(manifest["action_low"], float), np.asarray(manifest["action_high"], float)
-            settings = _settings_of(directory, algorithm, config)
-            run = Run(algorithm, settings, config["seeds"], None, _empty_scaler(sizes[0]), bounds, [])
-            run._restore(checkpoint, Dataset.empty(*sizes))
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
+        algorithm = find(config["algorithm"])
+        settings = _settings_of(directory, algorithm, config)
+        scaler = _empty_scaler(schema.observation_size)
+        run = Run(algorithm, settings, config["seeds"], None, scaler, schema, [])
+        columns = schema.observation_size, schema.action_size, schema.action_categories is not None
+        run._restore(directory, checkpoint, Dataset.empty(*columns), Dataset.empty(*columns, episodes=2))
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
@@ -202,19 +297,28 @@ class Run:
             "numpy": np.__version__,
             "machine": platform.machine(),
             "git": _git_state(),
-            "observation_size": self.observation_size,
-            "action_size": self.action_size,
-            "action_low": self._bounds[0].tolist(),
-            "action_high": self._bounds[1].tolist(),
+            "columns": self._schema.to_json(),
             **extra,
         }
+
+    def _initial(self, data: Dataset) -> Any:
+        return loop.init(self._algorithm, self.config, data, self.seeds)
 
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
         return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
 
-    def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
-        template = jax.eval_shape(lambda: loop.init(self._algorithm, self.config, data, self.seeds))
-        restored = loop.state_from_arrays({"state": template, "scaler": self._scaler}, checkpoint.arrays)
+    def _restore(
+        self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
+    ) -> None:
+        """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
+        template, second = (
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            for each in (data, other or data)
+        )
+        try:
+            restored = loop.state_from_arrays(template, checkpoint.arrays, other=second)
+        except InputError as error:
+            raise InputError(f"the checkpoint of {directory.path} is damaged: {error} Train again.") from None
         self._state, self._scaler = restored["state"], restored["scaler"]
 
 
@@ -250,23 +354,30 @@ def train(
     """
     found, config = configure(algorithm, preset, settings)
     _check_loop_options(seed, seeds, log_every, evaluate_every)
-    _check_piles(found, unlabeled, nonpreferred, annotations)
     if out is not None:
         _check_findable(found)
+        if resume and not is_free(Path(out)):
+            unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
+    unlabeled = all_choices(unlabeled, nonpreferred)
+    nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     offered = {"nonpreferred": nonpreferred, "annotations": annotations}
     needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
     scaler = Scaler.of(unlabeled)
     data = Dataset.of(scaler, unlabeled, **needed)
-    bounds = unlabeled.action_low, unlabeled.action_high
-    run = Run(found, config, range(seed, seed + seeds), None, scaler, bounds, [])
-    run._state = loop.init(found, config, data, run.seeds)
+    others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
+    schema = Schema.of(unlabeled, others, scaler.deviation)
+    run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
+    run._state = run._initial(data)
     recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
-    if out is not None:
-        recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
-    recorder.fit(data, interval=log_every, progress=progress)
-    run.evidence = _evidence(run, data, unlabeled, nonpreferred)
-    if run.evidence is not None and run.path is not None:
-        run.evidence.save(run.path)
+    try:
+        if out is not None:
+            recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        recorder.fit(data, interval=log_every, progress=progress)
+        run.evidence = _evidence(run, data, unlabeled, nonpreferred)
+        if run.evidence is not None and run.path is not None:
+            run.evidence.save(run.path)
+    finally:
+        recorder.close()
     return run
 
 
@@ -306,19 +417,24 @@ class _Recorder:
         self.earlier_seconds = 0.0
 
     def open(self, directory: RunDirectory, data: Dataset, *, resume: bool, overwrite: bool) -> None:
+        self.directory = directory
         if resume and not is_free(directory.path):
             self._continue(directory, data)
         else:
             manifest = self.run._manifest(self.hashes)
             directory.create(self.run._described(), manifest, overwrite=overwrite)
-        self.directory = directory
         self.run.path = directory.path
+
+    def close(self) -> None:
+        if self.directory is not None:
+            self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
         self._check_same(directory)
+        directory.lock()
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
-            self.run._restore(checkpoint, data)
+            self.run._restore(directory, checkpoint, data)
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
@@ -351,16 +467,27 @@ class _Recorder:
             except KeyboardInterrupt:
                 self._save()
                 raise
+            except loop.Divergence as stopped:
+                raise self._diverged(stopped) from None
         self._save()
         if self.directory is not None:
             manifest = run._manifest({**self.hashes, "seconds": self._seconds()})
             self.directory.write_manifest(manifest)
 
+    def _diverged(self, stopped: loop.Divergence) -> DivergedError:
+        """Keep the last finite state, and say what happened."""
+        self.run._state, self.update = stopped.before, stopped.update - 1
+        self._save()
+        kept = f"; the state before it is in {self.run.path}" if self.run.path else ""
+        return DivergedError(
+            f"training diverged: {stopped.what} is not finite after update {stopped.update}{kept}. Train "
+            "again with smaller learning rates."
+        )
+
     def _record(self, shown: Bar, done: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
         line: dict[str, Any] = {"update": done, "seconds": round(self._seconds(), 2)}
         for name, values in metrics.items():
-            if not np.isnan(values).all():
-                line[name] = [float(value) if np.isfinite(value) else None for value in values]
+            line[name] = [float(value) if np.isfinite(value) else None for value in values]
         every = self.evaluate_every
         if done // every > self.update // every or done == self.run.config.updates:
             line |= self._evaluated(state)
@@ -440,8 +567,7 @@ def _evidence(
     }
     if not found:
         return None
-    names = [f"observation {i}" for i in range(run.observation_size)]
-    names += [f"action {i}" for i in range(run.action_size)]
+    names = run._schema.column_names
     share = float(found["aggregate"])
     return assess(
         incident_scores=found["incident_scores"],
@@ -477,6 +603,16 @@ def _settings_of(directory: RunDirectory, algorithm: Algorithm, config: Mapping[
         ) from None
 
 
+def _schema_of(directory: RunDirectory) -> Schema:
+    """Read the columns that a run was trained on."""
+    try:
+        return Schema.from_json(directory.read_manifest()["columns"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{directory.path / MANIFEST} is damaged ({error}); train again, or restore the file."
+        ) from None
+
+
 def _check_findable(algorithm: Algorithm) -> None:
     """Refuse to write a run whose algorithm can't be found by its name when the run is loaded."""
     with contextlib.suppress(InputError):
@@ -488,12 +624,13 @@ def _check_findable(algorithm: Algorithm) -> None:
     )
 
 
-def _check_piles(
+def _fitting(
     algorithm: Algorithm,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None,
     annotations: Annotations | None,
-) -> None:
+) -> Trajectories | None:
+    """Check that the piles fit together; return the non-preferred one, its columns in the unlabeled order."""
     name = algorithm.name
     if "nonpreferred" in algorithm.NEEDS and nonpreferred is None:
         raise InputError(f"{name} learns from non-preferred episodes too; give them as `nonpreferred=...`.")
@@ -504,17 +641,8 @@ def _check_piles(
             f"need one annotation per unlabeled step ({unlabeled.steps}), got {len(annotations)}."
         )
     if nonpreferred is None:
-        return
-    sizes = [(pile.observation_size, pile.action_size) for pile in (nonpreferred, unlabeled)]
-    if sizes[0] != sizes[1]:
-        raise InputError(
-            f"both piles need the same columns; the non-preferred one has {sizes[0][0]} observation and "
-            f"{sizes[0][1]} action columns, the unlabeled one {sizes[1][0]} and {sizes[1][1]}."
-        )
-    for bound in ("action_low", "action_high"):
-        ours, theirs = getattr(nonpreferred, bound), getattr(unlabeled, bound)
-        if not np.array_equal(ours, theirs):
-            raise InputError(f"both piles need the same action bounds, got {bound} {ours} and {theirs}.")
+        return None
+    nonpreferred = matched(nonpreferred, unlabeled, PILE)
     shared = shared_episodes(nonpreferred, unlabeled)
     if len(shared):
         warnings.warn(
@@ -523,6 +651,7 @@ def _check_piles(
             InputWarning,
             stacklevel=3,
         )
+    return nonpreferred
 
 
 def _hashes(

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss, weighted_mean
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted, weighted_mean
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -39,6 +39,7 @@ from safemil.data.sampling import (
     sample_steps,
     transitions_at,
 )
+from safemil.errors import InputError
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
@@ -123,6 +124,8 @@ class State(NamedTuple):
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
+    if data.unlabeled.discrete and config.noise > 0:
+        raise InputError("coptidice adds noise to actions, but these are choices; set noise=0.")
     key_nu, key_chi, key_policy = jax.random.split(key, 3)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     nu = ScalarNet(sizes[0], config.hidden_critic, key=key_nu)
@@ -292,11 +295,8 @@ def _update_policy(
         spread = config.noise * actions.std(axis=0, keepdims=True)
         actions += spread * jax.random.normal(key_actions, actions.shape)
 
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, observations, actions, w, config.loss)
-
-    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
-    return state._replace(policy=policy, policy_opt=opt), {"loss/policy": value}
+    state, value = clone_weighted(config, state, observations, actions, w)
+    return state, {"loss/policy": value}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
+from safemil.algorithms.base import NOT_COMPUTED
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive
@@ -97,7 +98,7 @@ def update(
     state, loss = jax.lax.cond(
         number < config.last_reward_update,
         lambda: _update_reward(config, state, data, key_reward),
-        lambda: (state, jnp.full((), jnp.nan)),
+        lambda: (state, jnp.full((), NOT_COMPUTED)),
     )
     state, metrics = _update_policy(config, state, data, key_policy)
     return state, {"loss/reward": loss} | metrics
@@ -123,12 +124,8 @@ def _update_policy(
     observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
     rewards = jax.nn.sigmoid(state.reward(observations, actions))
 
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, observations, actions, rewards, config.loss)
-
-    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
-    metrics = {"loss/policy": value, "weights/mean": rewards.mean()}
-    return state._replace(policy=policy, policy_opt=opt), metrics
+    state, value = clone_weighted(config, state, observations, actions, rewards)
+    return state, {"loss/policy": value, "weights/mean": rewards.mean()}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

@@ -160,7 +160,7 @@ def _segments(material: Material, description: Description) -> list[tuple[str, l
     held, wanted = material.unlabeled, material.config["settings"].get("length")
     length = wanted if isinstance(wanted, int) else LENGTH
     columns = list(description.columns)
-    if material.scene is not None:
+    if material.scene is not None and held.observation_names is None:
         names = material.scene.column_names()
         columns = [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
     kinds = extreme_segments.extreme(held, material.risk, columns, length)
