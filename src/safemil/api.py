@@ -23,6 +23,8 @@ import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
+from safemil.data.formats import Paths, read_like
+from safemil.data.interchange import Options
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, unknown
@@ -130,6 +132,15 @@ class Run:
             self.evidence,
         )
 
+    @property
+    def reading(self) -> Options | None:
+        """How the training data were read, with the names of columns; None if they were no table."""
+        return self._schema.reading
+
+    def read(self, paths: Paths) -> Trajectories:
+        """Read other logs as the training data were read: with their columns, fills and action bounds."""
+        return self.match(read_like(paths, self.reading or Options()).trajectories)
+
     def match(self, trajectories: Trajectories) -> Trajectories:
         """Put columns into the order of the training data, by name; further columns are left out.
 
@@ -166,7 +177,7 @@ class Run:
         return self._schema.novelty(self._schema.match(trajectories))
 
     def act(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
+        self, observation: npt.ArrayLike | Mapping[str, Any], *, key: jax.Array | None = None
     ) -> Any:
         """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
@@ -188,7 +199,7 @@ class Run:
         return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
     def _observations(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
+        self, observation: npt.ArrayLike | Mapping[str, Any]
     ) -> npt.NDArray[np.float32]:
         if isinstance(observation, Mapping):
             found = self._schema.observations(observation)

@@ -121,6 +121,7 @@ def score(
     path: LogsPath,
     *,
     out: OutFile,
+    append: bool = False,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
@@ -132,25 +133,34 @@ def score(
     Args:
         run: run folder
         path: file or store of episodes
-        out: file to write, .parquet or .csv, with the columns episode, step and cost
+        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
+        append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
     """
     from safemil.api import Run
-    from safemil.data import load
+    from safemil.data.formats import read_columns, read_like
+    from safemil.errors import InputError
     from safemil.files import require_free
-    from safemil.scoring import check_suffix, riskiest_table, save_risk
+    from safemil.scoring import check_suffix, key_columns, novelty_line, riskiest_table, save_risk
 
     check_suffix(out)
     require_free(out, overwrite=overwrite)
     trained = Run.load(run)
-    options = reading.options()
-    trajectories = load(path, columns=options.columns, action_bounds=options.action_bounds)
-    costs = trained.cost(trajectories)
-    save_risk(out, trajectories, costs)
+    contents = read_like(path, reading.options().over(trained.reading))
+    held = trained.match(contents.trajectories)
+    log = read_columns(path, None if append else key_columns(contents))
+    if append and log is None:
+        raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
+    costs, novelty = trained.cost(held), trained.novelty(held)
+    save_risk(out, contents, costs, novelty.deviations, log, append=append)
+    lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
-    _console().print(riskiest_table(trajectories, costs, top))
+        lines.append(trained.evidence.lines()[0])
+    console = _console()
+    for line in (*lines, novelty_line(novelty)):
+        console.print(line, highlight=False, markup=False)
+    console.print(riskiest_table(held, costs, top))
     print(out)
 
 

@@ -138,7 +138,7 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     loaded = [_load(part, chosen) for part in parts]
     _check_types(loaded, chosen, options)
     keys = [each.whole([name for name in chosen.singles() if name in each.schema.names]) for each in loaded]
-    keys = [_with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
+    keys = [with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
     rows, notes = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
@@ -199,6 +199,7 @@ def _contents(
         observation_names=_names(observations.entries, observations.names()),
         action_names=_names(actions.entries, [each.name for each in actions.entries]),
         action_categories=actions.categories,
+        reading=(resolved := _resolved(options, chosen, observations, actions)),
         owned=True,
     )
     return Contents(
@@ -208,7 +209,8 @@ def _contents(
         names=(options.columns.reward, options.columns.cost),
         incidents=None if singles["incident"] is None else singles["incident"][steps],
         incident_values=singles["incident_values"],
-        resolved=_resolved(options, chosen, observations, actions),
+        resolved=resolved,
+        step_rows=np.flatnonzero(acting) if rows.place is None else np.argsort(rows.place)[acting],
         faults=tuple(faults.texts),
         notes=notes,
         declared=len(rows.ids),
@@ -272,7 +274,7 @@ def _load(part: Part, chosen: Plan) -> Loaded:
     return part.load([name for name in chosen.all() if name in part.columns])
 
 
-def _with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
+def with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
     """Add the columns that the names of the folders give."""
     for name in wanted:
         if name not in table.column_names and name in part.partition:
@@ -762,9 +764,18 @@ def _written_steps(held: Trajectories, lengths: Ints, step: Bools) -> pa.Array |
         usual = np.median(gaps) if len(gaps) else np.ones(1, np.int64).astype(np.diff(logged[:1]).dtype)[0]
         ends = np.flatnonzero(~step)
         spread[ends] = spread[ends - 1] + usual.astype(np.diff(logged[:1]).dtype)
-    if logged.dtype.kind == "M" and held.step_zone is not None:
-        return pa.array(spread).cast(pa.timestamp("ns", held.step_zone))
-    return spread
+    return _zoned(spread, held.step_zone)
+
+
+def steps_as_logged(held: Trajectories) -> pa.Array | npt.NDArray[Any]:
+    """Step of each row as the log has it, times in their own zone."""
+    return _zoned(held.logged_steps, held.step_zone)
+
+
+def _zoned(steps: npt.NDArray[Any], zone: str | None) -> pa.Array | npt.NDArray[Any]:
+    if steps.dtype.kind != "M" or zone is None:
+        return steps
+    return pa.array(steps).cast(pa.timestamp("ns", zone))
 
 
 def _columns(kind: str, values: npt.NDArray[Any], present: Bools, lists: bool) -> dict[str, pa.Array]:
