@@ -144,10 +144,8 @@ def test_wrong_columns_are_one_line_and_nothing_is_written(
 
 @pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
 def test_append_writes_every_column_and_row_of_the_log(folder, log, expected, name, tmp_path):
-    end = pa.table({"drive": ["d0"], "stamp": [BEGIN + 10**6], "gap": [0.0], "speed": [0.0], "lane": [0.0]})
-    with_end = pa.concat_tables([end, log], promote_options="permissive").cast(
-        pa.schema([log.schema.field(each) for each in log.column_names])
-    )
+    end = {"drive": "d0", "stamp": (BEGIN + 10**6).item(), "gap": 0.0, "speed": 0.0, "lane": 0.0}
+    with_end = pa.concat_tables([pa.Table.from_pylist([end], schema=log.schema), log])
     found = score(folder, with_end, "a.parquet", "--append", out=name, path=tmp_path)
     assert found.column_names == [*log.column_names, "risk", "novelty"]
     assert found.num_rows == log.num_rows + 1

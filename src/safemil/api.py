@@ -23,8 +23,8 @@ import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
-from safemil.data.formats import Paths, read_like
-from safemil.data.interchange import Options
+from safemil.data.formats import read_like
+from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, unknown
@@ -176,9 +176,7 @@ class Run:
         """
         return self._schema.novelty(self._schema.match(trajectories))
 
-    def act(
-        self, observation: npt.ArrayLike | Mapping[str, Any], *, key: jax.Array | None = None
-    ) -> Any:
+    def act(self, observation: npt.ArrayLike | Mapping[str, Any], *, key: jax.Array | None = None) -> Any:
         """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
         The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
@@ -198,9 +196,7 @@ class Run:
             return actions
         return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
-    def _observations(
-        self, observation: npt.ArrayLike | Mapping[str, Any]
-    ) -> npt.NDArray[np.float32]:
+    def _observations(self, observation: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.float32]:
         if isinstance(observation, Mapping):
             found = self._schema.observations(observation)
         else:

@@ -68,10 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def with_flags(message: str) -> str:
     """Replace the arguments in a message of the library by their flags.
 
-    >>> with_flags("give `resume=True` or `action_low=...`")
-    'give --resume or --action-low'
+    >>> with_flags('give `resume=True`, `action_low=...` or `fill="gap=previous"`')
+    'give --resume, --action-low or --fill "gap=previous"'
     """
-    return re.sub(r"`(\w+)=(?:True|\.\.\.)`", lambda found: "--" + found[1].replace("_", "-"), message)
+    return re.sub(
+        r'`(\w+)=(?:True|\.\.\.|("[^"`]*"))`',
+        lambda found: f"--{found[1].replace('_', '-')} {found[2] or ''}".rstrip(),
+        message,
+    )
 
 
 def _end_of_pipe() -> int:

@@ -8,7 +8,7 @@ import tyro
 from safemil.cli.arguments import (
     READING,
     DataPath,
-    LogsPath,
+    LogPaths,
     OutFile,
     OutFolder,
     PathFlag,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
 
     from safemil.algorithms import Algorithm
     from safemil.api import Run
-    from safemil.data.interchange import Options
+    from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
@@ -38,6 +38,7 @@ def train(
     data: DataPath = None,
     *,
     out: OutFolder,
+    logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     preset: str = "fast",
@@ -56,12 +57,13 @@ def train(
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
 
-    safemil train safemil --nonpreferred bad.csv --unlabeled logs.csv --out runs/a
+    safemil train safemil --logs drives.csv --incident incident --out runs/a
 
     Args:
         algorithm: name of the algorithm; `safemil algorithms` lists all
         data: folder made by `safemil data split`, instead of --nonpreferred and --unlabeled
         out: run folder to write
+        logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
         preset: fast, or paper for the hyperparameters of the paper
@@ -85,14 +87,14 @@ def train(
 
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
-    paths = _pile_paths(data, nonpreferred, unlabeled, found.NEEDS)
     options = reading.options()
-    piles = _load_piles(paths, found.NEEDS, options)
+    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
-        logs = piles["unlabeled"]
-        check_fits(task, logs.observation_size, logs.action_size, logs.action_categories)
+        pile = piles["unlabeled"]
+        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
     try:
         run = api.train(
             algorithm,
@@ -118,7 +120,7 @@ def train(
 
 def score(
     run: RunPath,
-    path: LogsPath,
+    path: LogPaths,
     *,
     out: OutFile,
     append: bool = False,
@@ -132,7 +134,7 @@ def score(
 
     Args:
         run: run folder
-        path: file or store of episodes
+        path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
@@ -235,12 +237,26 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
 
 
 def _pile_paths(
-    data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, needs: frozenset[str]
-) -> dict[str, Path]:
+    data: Path | None,
+    logs: tuple[Path, ...],
+    nonpreferred: Path | None,
+    unlabeled: Path | None,
+    needs: frozenset[str],
+    options: "Options",
+) -> "dict[str, Paths]":
     """Find the path of each pile that the algorithm needs."""
     from safemil.data.splitting import HINDSIGHT_STORE
     from safemil.errors import InputError
 
+    if options.tells_incidents != bool(logs):
+        raise InputError(
+            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "piles by --nonpreferred and --unlabeled."
+        )
+    if logs:
+        if data or nonpreferred or unlabeled:
+            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+        return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
             raise InputError("give either a folder of piles or --nonpreferred and --unlabeled, not both.")
@@ -255,18 +271,19 @@ def _pile_paths(
     return {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
 
 
-def _load_piles(paths: dict[str, Path], needs: frozenset[str], options: "Options") -> dict[str, Any]:
-    from safemil.data import load, load_annotated
+def _load_piles(
+    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options"
+) -> tuple[dict[str, Any], "Options"]:
+    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns."""
+    from safemil.data.formats import read_piles
 
-    how: dict[str, Any] = {"columns": options.columns, "action_bounds": options.action_bounds}
-    piles: dict[str, Any] = {}
+    contents = read_piles(paths, options)
+    piles: dict[str, Any] = {
+        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+    }
     if "annotations" in needs:
-        piles["unlabeled"], piles["annotations"] = load_annotated(paths["unlabeled"], **how)
-    else:
-        piles["unlabeled"] = load(paths["unlabeled"], **how)
-    if "nonpreferred" in paths:
-        piles["nonpreferred"] = load(paths["nonpreferred"], **how)
-    return piles
+        piles["annotations"] = contents["unlabeled"].annotations()
+    return piles, contents["unlabeled"].resolved or options
 
 
 def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | None) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from safemil import plugins
 from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.columns import natural
-from safemil.data.incidents import Piles, piles_of
+from safemil.data.incidents import Piles, piles_of, split_contents
 from safemil.data.interchange import (
     ActionKind,
     Bounds,
@@ -28,6 +28,8 @@ from safemil.data.interchange import (
     Contents,
     Fill,
     Options,
+    PathLike,
+    Paths,
     join_contents,
     listed,
 )
@@ -35,9 +37,6 @@ from safemil.data.table import Loaded, Part, from_parts, with_partition
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder, marked, require_free
-
-PathLike = str | os.PathLike[str]
-Paths = PathLike | Sequence[PathLike]
 
 
 class Format(Protocol):
@@ -119,7 +118,7 @@ def load(
     """
     options = _options(reading, incident, incident_episodes)
     contents = read(paths, options)
-    if incident is None and incident_episodes is None:
+    if not options.tells_incidents:
         return contents.trajectories
     with _naming(paths):
         return piles_of(contents, options)
@@ -150,6 +149,16 @@ def read_like(paths: Paths, options: Options) -> Contents:
     return read(paths, Options() if plain else options)
 
 
+def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
+    """Read piles by name; one log gives both, by its incidents, if the options tell them."""
+    if not options.tells_incidents:
+        return {name: read(where, options) for name, where in paths.items()}
+    logs = paths["unlabeled"]
+    contents = read(logs, options)
+    with _naming(logs):
+        return split_contents(contents, options)
+
+
 def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
     """Read columns of tables as they are, or all of them; None if the files are no tables.
 
@@ -167,7 +176,10 @@ def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
                 raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
         table = part.load(held).whole(held).select(held)
         tables.append(with_partition(table, part, wanted))
-    return pa.concat_tables(tables, promote_options="permissive")
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"the files hold columns of one name and different kinds: {error}.") from error
 
 
 def _options(

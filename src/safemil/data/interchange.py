@@ -1,6 +1,7 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from safemil.data.trajectories import (
 )
 from safemil.errors import InputError
 
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
 
 
@@ -219,6 +222,11 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def single_path(paths: Paths) -> Path:
+    """First of the paths."""
+    return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
 
 
 def join_contents(parts: Sequence[Contents], labels: Sequence[str]) -> Contents:

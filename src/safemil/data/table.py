@@ -141,14 +141,14 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     keys = [with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
-    rows, notes = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
+    rows = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
     observed, acted = (_entries(loaded, columns) for columns in (chosen.observation, chosen.action))
     _check_fills(options.fills, [each.name for each in (*observed, *acted)])
     faults = Faults(rows, [], np.zeros(len(rows.ids), bool))
     for text, doubled in check_doubles(rows):
         faults.add(text, doubled)
     actions = _actions(loaded, rows, acted, options, recorded, faults)
-    notes += describe_gaps(rows.steps, rows.episodes, rows.where)
+    notes = describe_gaps(rows.steps, rows.episodes, rows.where)
     singles = _singles(keys, rows, chosen, actions.is_step)
     del keys
     observations = _observations(loaded, rows, observed, options, actions.is_step, faults)
