@@ -96,6 +96,11 @@ class Run:
         return self._schema.action_names
 
     @property
+    def action_bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lowest and highest action of each column, in the units of the log."""
+        return self._schema.action_low, self._schema.action_high
+
+    @property
     def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
         """Actions that the policy chooses from, as logged; None if actions are numbers."""
         return self._schema.choices
@@ -219,7 +224,7 @@ class Run:
         """Compute the actions of every seed for a batch of its own: from (seeds, N, S) to (seeds, N, A)."""
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
-        return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
+        return recorded_actions(np.asarray(actions), *self.action_bounds)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the run into a folder, as `train` does with `out`."""
