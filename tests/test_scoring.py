@@ -155,6 +155,13 @@ def test_append_writes_every_column_and_row_of_the_log(folder, log, expected, na
         assert found.select(log.column_names).equals(with_end)
 
 
+def test_a_file_that_was_converted_by_safemil_is_scored_without_flags(folder, expected, tmp_path):
+    run = safemil.Run.load(folder / "run")
+    safemil.save(tmp_path / "converted.parquet", run.read(folder / "logs.parquet"))
+    found = np.concatenate(run.cost(run.read(tmp_path / "converted.parquet")))
+    np.testing.assert_allclose(found, expected["risk"], rtol=1e-5)
+
+
 def test_append_needs_a_table(folder, unlabeled, tmp_path, capsys):
     safemil.save(tmp_path / "store", named(unlabeled))
     command = ["score", f"{folder}/run", f"{tmp_path}/store", "--out", f"{tmp_path}/r.csv"]

@@ -146,8 +146,17 @@ def read(paths: Paths, options: Options) -> Contents:
 def read_like(paths: Paths, options: Options) -> Contents:
     """Read other files in the way that `options` tell; formats without columns need no such rules."""
     with _naming(paths):
-        plain = all(_recognised(file.path) in (store, hdf5) for file in _files(paths))
+        plain = all(_describes_itself(file.path, options) for file in _files(paths))
     return read(paths, Options() if plain else options)
+
+
+def _describes_itself(path: Path, options: Options) -> bool:
+    """Whether a file is read without options: one without columns, or one of ours with its own columns."""
+    format, wanted = _recognised(path), options.columns.observation
+    if format is not parquet or not isinstance(wanted, tuple):
+        return format in (store, hdf5)
+    part = parquet.part(path)
+    return bool(part.recorded) and not {*wanted} <= {*part.columns}
 
 
 def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
