@@ -138,7 +138,7 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     loaded = [_load(part, chosen) for part in parts]
     _check_types(loaded, chosen, options)
     keys = [each.whole([name for name in chosen.singles() if name in each.schema.names]) for each in loaded]
-    keys = [_with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
+    keys = [with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
     rows = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
@@ -199,6 +199,7 @@ def _contents(
         observation_names=_names(observations.entries, observations.names()),
         action_names=_names(actions.entries, [each.name for each in actions.entries]),
         action_categories=actions.categories,
+        reading=(resolved := _resolved(options, chosen, observations, actions)),
         owned=True,
     )
     return Contents(
@@ -208,7 +209,8 @@ def _contents(
         names=(options.columns.reward, options.columns.cost),
         incidents=None if singles["incident"] is None else singles["incident"][steps],
         incident_values=singles["incident_values"],
-        resolved=_resolved(options, chosen, observations, actions),
+        resolved=resolved,
+        step_rows=np.flatnonzero(acting) if rows.place is None else np.argsort(rows.place)[acting],
         faults=tuple(faults.texts),
         notes=notes,
         declared=len(rows.ids),
@@ -272,7 +274,7 @@ def _load(part: Part, chosen: Plan) -> Loaded:
     return part.load([name for name in chosen.all() if name in part.columns])
 
 
-def _with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
+def with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
     """Add the columns that the names of the folders give."""
     for name in wanted:
         if name not in table.column_names and name in part.partition:
