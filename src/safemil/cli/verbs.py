@@ -93,8 +93,8 @@ def train(
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
-        logs = piles["unlabeled"]
-        check_fits(task, logs.observation_size, logs.action_size, logs.action_categories)
+        pile = piles["unlabeled"]
+        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
     try:
         run = api.train(
             algorithm,
