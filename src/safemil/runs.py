@@ -14,6 +14,7 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,16 @@ from safetensors.numpy import load, save
 from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import Kind, atomic_file, atomic_folder, is_free, read_json, read_toml
+from safemil.files import (
+    Kind,
+    atomic_file,
+    atomic_folder,
+    bring_back,
+    is_free,
+    move_aside,
+    read_json,
+    read_toml,
+)
 from safemil.locks import Lock
 from safemil.settings import to_toml
 
@@ -69,6 +79,7 @@ class RunDirectory:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self._lock: Lock | None = None
+        self._before: Path | None = None  # run that this one replaces, until this one has a checkpoint
 
     @property
     def checkpoints(self) -> Path:
@@ -88,13 +99,17 @@ class RunDirectory:
             self._check_overwrite(overwrite)
         before = Lock(self.path) if self.path.exists() else None
         try:
-            with atomic_folder(self.path, RUN, overwrite=overwrite) as folder:
+            self._before = None if is_free(self.path) else move_aside(self.path)
+            with atomic_folder(self.path, RUN) as folder:
                 new = RunDirectory(folder)
                 new.checkpoints.mkdir()
                 new.write_manifest(manifest)
                 new.write_config(config)
                 self._lock = Lock(folder)
             self._lock.folder = self.path
+        except BaseException:
+            self.unlock()
+            raise
         finally:
             if before is not None:
                 before.release()
@@ -104,7 +119,10 @@ class RunDirectory:
         self._lock = Lock(self.path)
 
     def unlock(self) -> None:
-        """Let other processes write the run."""
+        """Let other processes write the run; bring back the one before it if this one has no checkpoint."""
+        if self._before is not None:
+            bring_back(self._before, self.path)
+            self._before = None
         if self._lock is not None:
             self._lock.release()
 
@@ -235,6 +253,9 @@ class RunDirectory:
         digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
             file.write_text(json.dumps({"update": checkpoint.update, "sha256": digest}))
+        if self._before is not None:
+            shutil.rmtree(self._before, ignore_errors=True)
+            self._before = None
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-if TYPE_CHECKING:  # its import takes 0.4 s, which `--help` does not need
+if TYPE_CHECKING:  # their import takes 0.4 s, which `--help` does not need
+    from safemil.data import Trajectories
     from safemil.data.interchange import Options
 
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -95,3 +96,14 @@ def _names(text: str) -> tuple[str, ...]:
 
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
 READING = Reading()
+
+
+def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Trajectories":
+    """Read the unlabeled pile of a run as training did, or another one as the flags say."""
+    from safemil.data.formats import read, read_piles
+    from safemil.runs import RunDirectory
+
+    if unlabeled is not None:
+        return read(unlabeled, reading.options()).trajectories
+    paths, options = RunDirectory(run).read_sources()
+    return read_piles(paths, options)["unlabeled"].trajectories

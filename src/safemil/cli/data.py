@@ -39,14 +39,17 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
+    from safemil.files import plain_name
 
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
         _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
-        out = out or Path("data") / name.replace(":", "-")
+        out = out or Path("data") / plain_name("task", name.replace(":", "-"))
         _make_piles(name, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
@@ -90,7 +93,8 @@ def _make_task(
     from safemil.behaviour.making import EPISODES, make
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
-    from safemil.files import require_free
+    from safemil.data.formats import STORE
+    from safemil.files import atomic_files, atomic_folder, require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -98,11 +102,13 @@ def _make_task(
     count = EPISODES if episodes is None else episodes
     trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
     if format == "store":
-        save(out, trajectories, annotations, format="store", manifest=manifest, overwrite=overwrite)
-        scatter(out / SCATTER, trajectories, annotations, task=task)
+        with atomic_folder(out, STORE, overwrite=overwrite) as folder:
+            save(folder, trajectories, annotations, format="store", manifest=manifest)
+            scatter(folder / SCATTER, trajectories, annotations, task=task)
     else:
-        save(out, trajectories, annotations, format="hdf5", overwrite=overwrite)
-        beside.write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        with atomic_files(out) as folder:
+            save(folder / out.name, trajectories, annotations, format="hdf5")
+            (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
     print(out)
 
@@ -246,38 +252,33 @@ def convert(
 
 
 def _print_description(path: str, description: "Description") -> None:
-    from rich.console import Console
-
     from safemil.cli import with_flags
+    from safemil.terminal import console
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    for line in _summary(path, description):
-        console.print(line)
-    console.print(_column_table(description))
+    terminal = console()
+    lines: list[Any] = [*_summary(path, description), _column_table(description)]
     if description.constant:
-        console.print(f"constant columns: {', '.join(description.constant)}")
-    for names in description.duplicate:
-        console.print(f"equal columns: {', '.join(names)}")
-    for note in description.notes:
-        console.print(f"steps: {note}")
-    for line in description.folded():
-        console.print(f"suspicious: {line}")
-    for fault in description.faults:
-        console.print(f"fault: {with_flags(fault)}")
+        lines.append(f"constant columns: {', '.join(description.constant)}")
+    lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
+    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"suspicious: {line}" for line in description.folded()]
+    lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
     low, high = description.fitting_bounds()
     fits = (low, high) == (description.action_low, description.action_high)
     if not fits and not description.faults and all(map(float.__lt__, low, high)):
         spelled = (" ".join(f"{value:.6g}" for value in values) for values in (low, high))
-        console.print("all actions lie in --action-low {} --action-high {}".format(*spelled))
+        lines.append("all actions lie in --action-low {} --action-high {}".format(*spelled))
+    for line in lines:
+        terminal.print(line, soft_wrap=True)
 
 
 def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
-    from rich.console import Console
+    from safemil.terminal import console
 
     table = _table("column", "low", "high", "empty")
     for each in columns:
         table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
-    Console(highlight=False, markup=False, soft_wrap=True).print(table)
+    console().print(table, soft_wrap=True)
 
 
 def _summary(path: str, description: "Description") -> list[str]:

@@ -20,6 +20,7 @@ from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
 from safemil.cli.evidence import evidence
+from safemil.cli.export import export
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -81,10 +82,13 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.errors import InputError
     from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
 
+    if preferred_share is not None and not 0 <= preferred_share <= 1:
+        raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
@@ -111,8 +115,8 @@ def train(
             evaluate_every=evaluate_every,
             **settings,
         )
-    except KeyboardInterrupt:
-        raise Interrupted(f"the run so far is in {out}") from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
     print(out)
@@ -142,7 +146,7 @@ def score(
     from safemil.data.formats import read_like
     from safemil.files import require_free
     from safemil.runs import RunDirectory
-    from safemil.scoring import check_suffix, riskiest_table, save_risk
+    from safemil.scoring import check_suffix, rank, riskiest_table, save_risk
 
     check_suffix(out)
     require_free(out, overwrite=overwrite)
@@ -152,9 +156,20 @@ def score(
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
+        _console().print(trained.evidence.lines()[0])
     _console().print(riskiest_table(trajectories, costs, top))
+    _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
+
+
+def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
+    """Print how LeRobot's own tool would delete the riskiest episodes, if the log is a dataset of LeRobot."""
+    from safemil.data import lerobot
+
+    path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
+    if riskiest and isinstance(path, Path) and lerobot.recognises(path):
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
+        print(f"  {lerobot.edit_command(path, riskiest)}")
 
 
 def algorithms(
@@ -176,7 +191,7 @@ def algorithms(
         return
     console = _console()
     for title, table in _setting_tables(find(name)):
-        console.print(f"{title}:", style="bold", highlight=False)
+        console.print(f"{title}:", style="bold")
         console.print(table)
         console.print()
 
@@ -292,15 +307,15 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     console.print(f"{run.algorithm}: {updates:,} updates in {seconds:.0f} s; last values:")
     console.print(table)
     for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
-        console.print(advice, highlight=False)
+        console.print(advice)
     for sentence in run.evidence.lines() if run.evidence else []:
-        console.print(sentence, highlight=False, markup=False)
+        console.print(sentence)
 
 
 def _console() -> Any:
-    from rich.console import Console
+    from safemil.terminal import console
 
-    return Console()
+    return console()
 
 
 COMMANDS = {
@@ -310,6 +325,7 @@ COMMANDS = {
     "score": score,
     "algorithms": algorithms,
     "evaluate": evaluate,
+    "export": export,
     "bench": bench,
     "tables": tables,
     "report": report,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv
 
-from safemil.data.interchange import Contents, Options, begins_with
+from safemil.data.interchange import Contents, Options, begins_with, check_declared_size
 from safemil.data.table import Loaded, Part, from_parts, to_table
 from safemil.errors import InputError
 
@@ -19,6 +19,7 @@ SUFFIXES: tuple[str, ...] = (".csv", ".csv.gz", ".csv.zst")
 SEPARATORS = ",;\t"
 COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 LONGEST_HEADER = 1 << 20  # bytes
+MOST_COLUMNS = 20_000  # Arrow takes some kilobytes for each
 
 
 def recognises(path: Path) -> bool:
@@ -34,6 +35,11 @@ def part(path: Path) -> Part:
     """Open a file as one part of a log; only its first line is read."""
     line = _first_line(path)
     separator = max(SEPARATORS, key=line.count)
+    if line.count(separator) >= MOST_COLUMNS:
+        raise InputError(
+            f"the first line names {line.count(separator) + 1:,} columns, but {MOST_COLUMNS:,} can be read; "
+            "is it a table?"
+        )
     columns = next(text_csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
     return Part(columns, lambda names, narrow: _load(path, separator, names, narrow))
 
@@ -45,6 +51,7 @@ def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -
     it tells wrong, as for a column that is empty there, everything is read again without that knowledge.
     """
     try:
+        _check_unpacked_size(path)
         try:
             return Loaded(_streamed(path, separator, names, narrow))
         except pa.ArrowInvalid:
@@ -91,6 +98,16 @@ def _how(separator: str, names: list[str], types: Mapping[str, pa.DataType] | No
 def write(path: Path, contents: Contents) -> None:
     with pa.output_stream(str(path), compression="detect") as stream:
         csv.write_csv(to_table(contents, lists=False), stream)
+
+
+def _check_unpacked_size(path: Path) -> None:
+    """Unpack a compressed file once, piece by piece, to learn how much it holds."""
+    compression, size = _compression(path), 0
+    if compression is not None:
+        with pa.input_stream(str(path), compression=compression) as stream:
+            while piece := stream.read(LONGEST_HEADER):
+                size += len(piece)
+                check_declared_size(path, size)
 
 
 def _compression(path: Path) -> str | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from safemil.arrays import Floats, Ints
 from safemil.data.incidents import piles_of
 from safemil.data.interchange import Contents, Options
-from safemil.data.trajectories import Annotations, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
 FROZEN = 0.5  # flag episodes in which more than this share of the observations repeats the previous one
@@ -68,7 +68,7 @@ class Description:
     columns: tuple[Column, ...]  # of observations, then of actions
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
-    constant: tuple[str, ...]  # names of constant columns
+    constant: tuple[str, ...]  # names of columns that training treats as constant
     duplicate: tuple[tuple[str, ...], ...]  # names of columns that are equal to each other
     suspicious: tuple[Suspicion, ...]
     returns: Spread | None
@@ -119,7 +119,9 @@ def describe(
 ) -> Description:
     """Summarise a dataset and look for faulty columns and episodes; `empty` has shares of empty cells."""
     columns = _columns(trajectories, empty or {})
-    constant = tuple(column.name for column in columns if column.low == column.high)
+    largest = np.array([max(abs(column.low), abs(column.high)) for column in columns])
+    still = is_constant(np.array([column.deviation for column in columns]), largest)
+    constant = tuple(column.name for column, is_still in zip(columns, still, strict=True) if is_still)
     sums = None if annotations is None else annotations.episode_sums(trajectories.lengths)
     return Description(
         episodes=trajectories.episodes,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from safemil.arrays import Bools, Ints
 from safemil.data.columns import Plan, joined
 from safemil.data.interchange import Options
-from safemil.data.steps import Steps, gap_limit, join_steps, read_steps
+from safemil.data.steps import Steps, gap_limit, join_steps, read_steps, text_array
 from safemil.errors import InputError, InputWarning
 
 FAR = 10  # usual steps between the rows of two files, above which they belong to two episodes
@@ -143,7 +143,7 @@ def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
             numbers: npt.NDArray[Any] = pc.cast(found, pa.int64()).to_numpy()
             return numbers
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return np.asarray(found.to_pylist(), np.str_)
+            return text_array(found)
     except pa.ArrowInvalid as error:
         raise InputError(f'"{name}" must hold whole numbers or text: {error}.') from error
     raise InputError(f'"{name}" must hold whole numbers or text, but holds {kind}.')

@@ -62,6 +62,7 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "ros": rosbag,
     "csv": csv,  # last, since almost any text could be CSV
 }
+STORE = marked(store.DESCRIPTION, store.FORMAT)
 
 
 class Reading(TypedDict, total=False):
@@ -364,7 +365,7 @@ def _loaded(entry: EntryPoint) -> Format:
 @contextmanager
 def _writable(path: Path, format: Format, overwrite: bool) -> Iterator[Path]:
     require_free(path, overwrite=overwrite)
-    folder = atomic_folder(path, marked(store.DESCRIPTION, store.FORMAT), overwrite=overwrite)
+    folder = atomic_folder(path, STORE, overwrite=overwrite)
     with atomic_file(path) if format.SUFFIXES else folder as target:
         yield target
 
