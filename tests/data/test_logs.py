@@ -259,7 +259,7 @@ def test_files_that_lack_a_column_or_match_nothing_are_named(log, tmp_path):
 
 
 def test_choices_are_columns_of_minus_one_and_one(log):
-    path = log(steer=["left", "right", "left", "keep"] * 2 + ["left", "keep"])
+    path = log(name="texts.parquet", steer=["left", "right", "left", "keep"] * 2 + ["left", "keep"])
     held = load(path, **HOW)
     assert held.action_categories == ("keep", "left", "right")
     assert held.action_names == ("steer=keep", "steer=left", "steer=right")
