@@ -263,9 +263,9 @@ def _part(file: File) -> Part:
     with _naming(file.path):
         opened = (parquet if parquet.recognises(file.path) else csv).part(file.path)
 
-    def load(names: list[str]) -> Loaded:
+    def load(names: list[str], narrow: Sequence[str]) -> Loaded:
         with _naming(file.path):
-            return opened.load(names)
+            return opened.load(names, narrow)
 
     folders = [part.split("=", 1) for part in file.path.parent.parts if "=" in part]
     partition = {name: unquote(value) for name, value in folders}
@@ -411,5 +411,6 @@ def _naming(paths: Paths) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = str(error)
-        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from error
+        if not str(error).startswith(str(path)):
+            error.args = (f"{path}: {error}",)
+        raise

@@ -235,6 +235,14 @@ class Contents:
         return Annotations(*found)
 
 
+class Unreadable(InputError):
+    """A log in which no episode is without faults; `columns` describes its cells all the same."""
+
+    def __init__(self, text: str, columns: list[dict[str, float | str]]) -> None:
+        super().__init__(text)
+        self.columns = columns
+
+
 def single_path(paths: Paths) -> Path:
     """First of the paths."""
     return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
