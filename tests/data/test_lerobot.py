@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +132,8 @@ def test_an_episode_that_does_not_end_in_success_is_an_incident(dataset):
 @pytest.mark.parametrize("version", ["v21", "v30"])
 def test_incidents_are_told_by_task_or_by_number(version):
     path = FIXTURES / f"lerobot_{version}"
-    for how in ({"incident": "task=incident"}, {"incident_episodes": [2]}):
+    hows: list[dict[str, Any]] = [{"incident": "task=incident"}, {"incident_episodes": [2]}]
+    for how in hows:
         piles = load(path, **how, action_bounds=BOUNDS)
         assert [pile.ids.tolist() for pile in piles] == [[2], [0, 1]]
 
