@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
