@@ -70,9 +70,11 @@ def incident_column(options: Options, known: Container[str]) -> str | None:
     return spec if spec is None or spec in known else spec.partition("=")[0].strip()
 
 
-def with_own_names(contents: Contents, columns: Columns, **blocks: Iterable[str]) -> Contents:
-    """Resolve the options to the names that this format gives to the columns of observations and actions."""
+def with_own_names(
+    contents: Contents, columns: Columns, observation: Iterable[str], action: Iterable[str]
+) -> Contents:
+    """Resolve the options to the names that a format gives to the columns of observations and actions."""
     if contents.resolved is None:
         return contents
-    names = replace(columns, **{kind: tuple(block) for kind, block in blocks.items()})
+    names = replace(columns, observation=tuple(observation), action=tuple(action))
     return replace(contents, resolved=replace(contents.resolved, columns=names))

@@ -10,12 +10,26 @@ MOST_COMPRESSED = 1100  # gzip, the strongest filter that h5py always has, packs
 
 def own_array(group: h5py.Group, name: str) -> h5py.Dataset:
     """Find an array in the file itself: links and external storage could make us read another file."""
-    if name not in group:
-        raise InputError(f'there is no "{name}", which is needed (here: {listed(group)}).')
-    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    found = own(group, name)
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
         raise InputError(f'"{name}" must be an array in the file itself, not a group or a link to elsewhere.')
     return found
+
+
+def own_group(group: h5py.Group, name: str) -> h5py.Group:
+    """Find a group in the file itself."""
+    found = own(group, name)
+    if not isinstance(found, h5py.Group):
+        raise InputError(f'"{name}" must be a group in the file itself, not an array or a link to elsewhere.')
+    return found
+
+
+def own(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
+    """Find what is in the file itself; None for a link."""
+    link = group.get(name, getlink=True)
+    if link is None:
+        raise InputError(f'there is no "{name}", which is needed (here: {listed(group)}).')
+    return group[name] if isinstance(link, h5py.HardLink) else None
 
 
 def check_stored(name: str, dataset: h5py.Dataset) -> None:

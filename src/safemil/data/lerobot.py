@@ -5,6 +5,7 @@ LeRobot itself is not needed. A feature that is a vector becomes one column per 
 """
 
 import re
+import shlex
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -39,7 +40,8 @@ from safemil.data.foreign import (
     with_defaults,
     with_own_names,
 )
-from safemil.data.interchange import Columns, Contents, Options, listed
+from safemil.data.interchange import Columns, Contents, Options, check_declared_size, listed
+from safemil.data.parquet import declared_size
 from safemil.data.table import from_table
 from safemil.errors import InputError, InputWarning
 
@@ -93,20 +95,28 @@ def read(path: Path, options: Options) -> Contents:
     for kind, block in blocks.items():
         fields[kind], arrays[kind] = _block(table, kind, block, features)
     rows = pa.table([*arrays.values()], schema=pa.schema(fields.values()))
-    columns = replace(given, **{kind: (kind,) for kind in BLOCKS})
+    columns = replace(given, observation=("observation",), action=("action",))
     contents = from_table(rows, replace(options, columns=columns))
     contents = replace(contents, manifest={"lerobot": _origin(info, episodes)})
     return with_own_names(contents, given, **blocks)
 
 
 def edit_command(path: Path, episodes: Iterable[int]) -> str:
-    """Command of LeRobot's own tool that copies a dataset without some of its episodes."""
+    """Command of LeRobot's own tool that copies a dataset without some of its episodes.
+
+    >>> edit_command(Path("arm"), [7, 2]).partition(" --operation.type ")[2]
+    "delete_episodes --operation.episode_indices '[2, 7]'"
+    """
     name = path.resolve().name
-    numbers = ", ".join(str(number) for number in sorted(episodes))
-    return (
-        f"lerobot-edit-dataset --repo_id {name} --root {path} --new_repo_id {name}_kept "
-        f'--operation.type delete_episodes --operation.episode_indices "[{numbers}]"'
-    )
+    parts = {
+        "repo_id": name,
+        "root": str(path),
+        "new_repo_id": f"{name}_kept",
+        "operation.type": "delete_episodes",
+        "operation.episode_indices": str(sorted(int(number) for number in episodes)),
+    }
+    flags = [part for flag, value in parts.items() for part in (f"--{flag}", value)]
+    return shlex.join(["lerobot-edit-dataset", *flags])
 
 
 def _info(path: Path) -> dict[str, Any]:
@@ -257,6 +267,8 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
         parts = ds.dataset(
             [str(path / file) for file in files], format="parquet", filesystem=LocalFileSystem()
         )
+        declared = sum(declared_size(fragment.metadata) for fragment in parts.get_fragments())
+        check_declared_size(path, declared)
         rows, frames = parts.count_rows(), sum(each.length for each in episodes)
     if rows != frames:
         raise InputError(f"the list of episodes declares {frames} frames, but the data files hold {rows}.")
@@ -271,14 +283,11 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
 
 
 def _check_width(name: str, values: pa.ChunkedArray, width: int) -> None:
-    widths = (
-        pc.min_max(pc.list_value_length(values)).as_py() if _is_list(values.type) else {"min": 1, "max": 1}
-    )
-    if {*widths.values()} - {width, None}:
-        raise InputError(
-            f'"{name}" has {width} entries according to {INFO}, but between {widths["min"]} and '
-            f"{widths['max']} in the data files."
-        )
+    found = pc.unique(pc.list_value_length(values)).to_pylist() if _is_list(values.type) else [1]
+    wrong = {*found} - {width, None}
+    if wrong:
+        what = f"has {width} entries according to {INFO}, but {min(wrong)} in the data files"
+        raise InputError(f'"{name}" {what}.')
 
 
 def _block(

@@ -7,25 +7,42 @@ actions are those of their space. Pictures and texts are passed over. An array o
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
 from safemil.data.features import Column, columns_of, lists, matching, named_field, numbered, places
-from safemil.data.foreign import damage_reported, entry, json_object, refuse_writing, with_defaults
+from safemil.data.foreign import (
+    damage_reported,
+    entry,
+    incident_column,
+    json_object,
+    refuse_writing,
+    with_defaults,
+    with_own_names,
+)
 from safemil.data.hdf5_arrays import check_stored
-from safemil.data.interchange import Bounds, Columns, Contents, Options, listed
+from safemil.data.interchange import (
+    Bounds,
+    Columns,
+    ColumnSpec,
+    Contents,
+    Options,
+    check_declared_size,
+    listed,
+)
 from safemil.data.minari_spaces import Keys, Leaf, leaves_of, name_of
 from safemil.data.minari_storage import Array, Storage, opened
-from safemil.data.table import from_table
+from safemil.data.table import MOST_CHOICES, from_table
 from safemil.data.trajectories import starts_of
 from safemil.errors import InputError, InputWarning
 
@@ -52,60 +69,84 @@ def read(path: Path, options: Options) -> Contents:
         text = (path / METADATA).read_bytes()
     described = json_object(text, str(METADATA))
     spaces = {kind: [*leaves_of(_space(described, kind), (f"{kind}s",))] for kind in BLOCKS}
+    given = with_defaults(options.columns, Columns(cost="infos.cost"))
     with opened(path / "data", described.get("data_format", "hdf5")) as storage:
         lengths = _lengths(storage, described)
-        table, columns, bounds = _table(storage, lengths, spaces, options.columns)
-    contents = from_table(table, replace(options, columns=columns), bounds)
+        infos = {name_of(leaf.keys): leaf for leaf in storage.infos(int(lengths[0]))}
+        found = _found(spaces, infos, given)
+        table = _table(storage, lengths, found, {given.cost, incident_column(options, infos)})
+    options = replace(options, columns=replace(given, observation=("observation",), action=("action",)))
+    if found.choices and options.action_kind != "continuous":
+        options = replace(options, action_kind="discrete")
+        options = replace(options, action_categories=options.action_categories or found.choices)
+        action = table["action"]
+        table = table.set_column(table.column_names.index("action"), "action", pc.list_element(action, 0))
+    contents = from_table(table, options, _bounds(found))
     origin = {name: described.get(name) for name in ("dataset_id", "env_spec", "minari_version")}
-    return replace(contents, manifest={"minari": origin})
+    contents = replace(contents, manifest={"minari": origin})
+    return with_own_names(contents, given, found.observed, found.acted)
 
 
-def _table(
-    storage: Storage, lengths: Ints, spaces: dict[str, list[Leaf]], given: Columns
-) -> tuple[pa.Table, Columns, Bounds | None]:
+class Found(NamedTuple):
+    """Features of a dataset, and the columns chosen from them."""
+
+    features: dict[str, Leaf]  # that can be observed
+    actions: dict[str, Leaf]
+    observed: dict[str, Column]
+    acted: dict[str, Column]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Values of an action that is a choice, as text."""
+        leaf = self.actions[next(iter(self.acted.values())).feature]
+        if len(self.acted) > 1 or not leaf.choice or not 1 <= leaf.high[0] - leaf.low[0] < MOST_CHOICES:
+            return ()
+        return tuple(str(value) for value in range(int(leaf.low[0]), int(leaf.high[0]) + 1))
+
+
+def _found(spaces: dict[str, list[Leaf]], infos: dict[str, Leaf], given: Columns) -> Found:
+    passed_over = [leaf for leaves in spaces.values() for leaf in leaves if leaf.width is None]
+    if passed_over:
+        names = listed(name_of(leaf.keys) for leaf in passed_over)
+        warnings.warn(f"passed over {names}: pictures and texts are not read.", InputWarning, stacklevel=3)
+    seen, done = ({name_of(leaf.keys): leaf for leaf in spaces[kind] if leaf.width} for kind in BLOCKS)
+    observed = _block("observation", given.observation, seen, infos)
+    acted = _block("action", given.action, done, {})
+    return Found(seen | infos, done, observed, acted)
+
+
+def _table(storage: Storage, lengths: Ints, found: Found, singles: Set[str | None]) -> pa.Table:
     """Make a table with one row per observation; the last row of an episode has no action."""
-    leaves = {
-        kind: {name_of(leaf.keys): leaf for leaf in found if leaf.width} for kind, found in spaces.items()
-    }
-    _mention_passed_over([leaf for found in spaces.values() for leaf in found if leaf.width is None])
-    infos = {name_of(leaf.keys): leaf for leaf in storage.infos(int(lengths[0]))}
-    columns = with_defaults(given, Columns(cost="infos.cost"))
-    observed = _block("observation", columns.observation, leaves["observation"], infos)
-    acted = _block("action", columns.action, leaves["action"], {})
-    observations = _matrix(storage, lengths + 1, observed, leaves["observation"] | infos, np.float32)
-    actions = _matrix(storage, lengths, acted, leaves["action"], np.float64)
-
+    observations = _matrix(storage, lengths + 1, found.observed, found.features, np.float32)
+    actions = _matrix(storage, lengths, found.acted, found.actions, np.float64)
     is_step = np.ones(len(observations), bool)
     is_step[np.cumsum(lengths + 1) - 1] = False
     arrays = {
-        "episode": pa.array(np.repeat(np.arange(len(lengths)), lengths + 1)),
-        "step": pa.array(np.arange(len(is_step)) - np.repeat(starts_of(lengths + 1), lengths + 1)),
         "observation": lists(observations),
         "action": lists(_spread(actions, is_step), ~is_step),
+        "episode": pa.array(np.repeat(np.arange(len(lengths)), lengths + 1)),
+        "step": pa.array(np.arange(len(is_step)) - np.repeat(starts_of(lengths + 1), lengths + 1)),
     }
-    singles: dict[str, Keys] = {"reward": ("rewards",), "terminated": ("terminations",)}
-    singles |= {name: infos[name].keys for name in (columns.cost,) if name in infos}
-    for name, keys in singles.items():
-        values = _outcomes(storage, lengths, keys, name)
-        arrays[name] = pa.array(_spread(values, is_step), mask=~is_step)
+    sources: dict[str, Keys] = {"reward": ("rewards",), "terminated": ("terminations",)}
+    sources |= {name: found.features[name].keys for name in singles if name in found.features}
+    for name, keys in sources.items():
+        arrays[name] = pa.array(_spread(_outcomes(storage, lengths, keys, name), is_step), mask=~is_step)
+    blocks = {"observation": found.observed, "action": found.acted}
     fields = [
-        named_field(name, values, {"observation": observed, "action": acted}[name])
-        if name in BLOCKS
-        else pa.field(name, values.type)
+        named_field(name, values, blocks[name]) if name in blocks else pa.field(name, values.type)
         for name, values in arrays.items()
     ]
-    table = pa.table([*arrays.values()], schema=pa.schema(fields))
-    names = replace(columns, observation="observation", action="action")
-    return table, names, _bounds(acted, leaves["action"])
+    return pa.table([*arrays.values()], schema=pa.schema(fields))
 
 
 def _block(
-    kind: str, spec: str | None, leaves: Mapping[str, Leaf], infos: Mapping[str, Leaf]
+    kind: str, spec: ColumnSpec, leaves: Mapping[str, Leaf], infos: Mapping[str, Leaf]
 ) -> dict[str, Column]:
     """Columns of an observation or an action; "observation" stands for all parts of its space."""
     widths = {name: leaf.width or 0 for name, leaf in (*leaves.items(), *infos.items())}
     known = columns_of({name: numbered(name, width) for name, width in widths.items()})
-    parts = [part.strip() for part in (spec or kind).split(",")]
+    spec = spec or kind
+    parts = [part.strip() for part in spec.split(",")] if isinstance(spec, str) else spec
     asked = [name for part in parts for name in ([*leaves] if part == kind else [part])]
     if not asked:
         raise InputError(f"the space of the {kind} has no numbers; pictures and texts are not read.")
@@ -128,6 +169,7 @@ def _matrix(
         ]
         for name in placed
     }
+    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block))
     values = np.empty((int(rows.sum()), len(block)), dtype)
     for name, (columns, entries) in placed.items():
         whole = entries == [*range(leaves[name].width or 0)] and columns == [
@@ -169,24 +211,16 @@ def _spread(values: npt.NDArray[Any], is_step: Bools) -> npt.NDArray[Any]:
     return spread
 
 
-def _bounds(block: Mapping[str, Column], leaves: Mapping[str, Leaf]) -> Bounds | None:
+def _bounds(found: Found) -> Bounds | None:
     """Bounds of the space of the actions; None if they are not finite."""
-    low, high = (
-        np.array([getattr(leaves[column.feature], side)[column.position] for column in block.values()])
-        for side in ("low", "high")
-    )
+    chosen = [(found.actions[column.feature], column.position) for column in found.acted.values()]
+    low, high = (np.array([getattr(leaf, side)[place] for leaf, place in chosen]) for side in ("low", "high"))
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
 def _space(described: dict[str, Any], kind: str) -> dict[str, Any]:
     text = entry(described, f"{kind}_space", str, str(METADATA))
     return json_object(text, f'"{kind}_space" in {METADATA}')
-
-
-def _mention_passed_over(leaves: list[Leaf]) -> None:
-    if leaves:
-        names = listed(name_of(leaf.keys) for leaf in leaves)
-        warnings.warn(f"passed over {names}: pictures and texts are not read.", InputWarning, stacklevel=2)
 
 
 def _lengths(storage: Storage, described: dict[str, Any]) -> Ints:

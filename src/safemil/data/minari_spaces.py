@@ -21,8 +21,9 @@ class Leaf(NamedTuple):
 
     keys: Keys
     width: int | None  # None for what is not read: pictures and texts
-    low: Any = None
+    low: Any = None  # (width,)
     high: Any = None
+    choice: bool = False  # one of a few whole numbers
 
 
 def name_of(keys: Keys) -> str:
@@ -62,7 +63,7 @@ def _box(space: dict[str, Any], keys: Keys) -> Leaf:
 
 def _discrete(space: dict[str, Any], keys: Keys) -> Leaf:
     start = int(space.get("start", 0))
-    return _bounded(keys, 1, start, start + int(space["n"]) - 1)
+    return _bounded(keys, 1, start, start + int(space["n"]) - 1)._replace(choice=True)
 
 
 def _multi_discrete(space: dict[str, Any], keys: Keys) -> Leaf:
@@ -82,7 +83,7 @@ def _bounded(keys: Keys, width: int, low: Any, high: Any) -> Leaf:
         raise InputError(
             f"the space of {name_of(keys)} has {width} entries, but bounds for {bounds[0].size}."
         )
-    return Leaf(keys, width, *bounds)
+    return Leaf(keys, width, bounds[0], bounds[1])
 
 
 def _text(space: dict[str, Any], keys: Keys) -> Leaf:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from safemil.data.features import WIDEST
 from safemil.data.foreign import damage_reported
-from safemil.data.hdf5_arrays import own_array
+from safemil.data.hdf5_arrays import own, own_array, own_group
 from safemil.data.interchange import listed
 from safemil.data.minari_spaces import DEEPEST, Keys, Leaf
 from safemil.errors import InputError
@@ -25,6 +25,7 @@ PADDED = ("actions", "rewards", "terminations", "truncations")  # by one row, in
 class Storage(NamedTuple):
     """Access to the episodes of one storage format."""
 
+    path: Path
     array: Callable[[int, Keys], Array]  # array of an episode, not read yet if possible
     infos: Callable[
         [int], list[Leaf]
@@ -46,41 +47,34 @@ def opened(path: Path, format: object) -> Iterator[Storage]:
 
 def _in_hdf5(file: h5py.File) -> Storage:
     groups: dict[int, h5py.Group] = {}
+    arrays: dict[tuple[int, Keys], h5py.Dataset] = {}
 
     def array(episode: int, keys: Keys) -> Array:
-        if episode not in groups:
-            groups[episode] = _own_group(file, f"episode_{episode}")
-        group = groups[episode]
-        for key in keys[:-1]:
-            group = _own_group(group, _hdf5_key(key))
-        return own_array(group, _hdf5_key(keys[-1]))
+        if (episode, keys) not in arrays:
+            group = groups[episode] = groups.get(episode) or own_group(file, f"episode_{episode}")
+            for key in keys[:-1]:
+                group = own_group(group, _hdf5_key(key))
+            arrays[episode, keys] = own_array(group, _hdf5_key(keys[-1]))
+        return arrays[episode, keys]
 
     def infos(steps: int) -> list[Leaf]:
-        group = _own_group(file, "episode_0")
-        return [*_info_leaves(_own_group(group, "infos"), ("infos",), steps)] if "infos" in group else []
+        group = own_group(file, "episode_0")
+        return [*_info_leaves(own_group(group, "infos"), ("infos",), steps)] if "infos" in group else []
 
-    return Storage(array, infos)
+    return Storage(Path(file.filename), array, infos)
 
 
 def _hdf5_key(key: str | int) -> str:
     return f"_index_{key}" if isinstance(key, int) else key
 
 
-def _own_group(group: h5py.Group, name: str) -> h5py.Group:
-    hard = isinstance(group.get(name, getlink=True) if name in group else None, h5py.HardLink)
-    if not hard or not isinstance(group[name], h5py.Group):
-        raise InputError(f'"{name}" must be a group in the file itself (here: {listed(group)}).')
-    return group[name]
-
-
 def _info_leaves(group: h5py.Group, keys: Keys, steps: int) -> Iterator[Leaf]:
     for name in group:
-        if isinstance(group.get(name, getlink=True), h5py.HardLink):
-            found = group[name]
-            if isinstance(found, h5py.Dataset):
-                yield from _info_leaf((*keys, name), found, steps)
-            elif isinstance(found, h5py.Group) and len(keys) < DEEPEST:
-                yield from _info_leaves(found, (*keys, name), steps)
+        found = own(group, name)
+        if isinstance(found, h5py.Dataset):
+            yield from _info_leaf((*keys, name), found, steps)
+        elif isinstance(found, h5py.Group) and len(keys) < DEEPEST:
+            yield from _info_leaves(found, (*keys, name), steps)
 
 
 def _info_leaf(keys: Keys, array: Array, steps: int) -> Iterator[Leaf]:
@@ -113,7 +107,7 @@ def _in_arrow(path: Path, format: str) -> Storage:
         names = tables[0].column_names
         return [*_arrow_infos(column(0, "infos"), ("infos",), steps)] if "infos" in names else []
 
-    return Storage(array, infos)
+    return Storage(path, array, infos)
 
 
 def _episode_table(folder: Path, format: str) -> pa.Table:

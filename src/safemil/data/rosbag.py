@@ -136,8 +136,8 @@ def read(path: Path, options: Options) -> Contents:
     table = pa.concat_tables(parts)
     columns = replace(
         options.columns,
-        observation=options.columns.observation or ",".join(recipe.observation),
-        action=options.columns.action or ",".join(recipe.action),
+        observation=options.columns.observation or tuple(recipe.observation),
+        action=options.columns.action or tuple(recipe.action),
     )
     contents = from_table(table, replace(options, columns=columns), recipe.bounds)
     return replace(contents, manifest={"ros": {"rate": recipe.rate, "bags": len(parts)}})
@@ -215,7 +215,8 @@ def _episodes(recipe: Recipe, path: Path, name: str) -> pa.Table:
     arrays = {
         column: pa.array(values[kept], mask=~known[kept]) for column, (values, known) in columns.items()
     }
-    return pa.table({"episode": ids[kept], "step": np.flatnonzero(kept), **arrays})
+    times = pa.array(ticks[kept], pa.timestamp("ns", "UTC"))
+    return pa.table({"episode": ids[kept], "step": times, **arrays})
 
 
 def _series(path: Path, fields: Mapping[str, Field], name: str) -> dict[str, Series]:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from safemil.arrays import Bools, Doubles, Ints
-from safemil.data.formats import PathLike, save
+from safemil.data.formats import save
+from safemil.data.interchange import PathLike
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_folder, marked
