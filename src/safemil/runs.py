@@ -28,12 +28,14 @@ from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
 from safemil.files import (
+    ASIDE,
     Kind,
     atomic_file,
     atomic_folder,
     bring_back,
     is_free,
     move_aside,
+    naming,
     read_json,
     read_toml,
 )
@@ -99,7 +101,10 @@ class RunDirectory:
             self._check_overwrite(overwrite)
         before = Lock(self.path) if self.path.exists() else None
         try:
-            self._before = None if is_free(self.path) else move_aside(self.path)
+            if before is not None and not is_free(self.path):
+                with naming(self.path):
+                    self._before = move_aside(self.path)
+                before.folder = self._before / ASIDE
             with atomic_folder(self.path, RUN) as folder:
                 new = RunDirectory(folder)
                 new.checkpoints.mkdir()
@@ -109,6 +114,8 @@ class RunDirectory:
             self._lock.folder = self.path
         except BaseException:
             self.unlock()
+            if before is not None:
+                before.folder = self.path
             raise
         finally:
             if before is not None:
@@ -214,7 +221,7 @@ class RunDirectory:
         return path
 
     def append_metrics(self, line: Mapping[str, object]) -> None:
-        with open(self.metrics_file, "a") as file:
+        with naming(self.metrics_file), open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
