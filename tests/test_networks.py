@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from safemil.networks import MLP, CostNet, Policy
+from safemil.networks import MLP, CategoricalPolicy, CostNet, GaussianPolicy
 
 
 @pytest.fixture(scope="module")
 def policy():
-    return Policy(3, 1, [8], key=jax.random.key(0))
+    return GaussianPolicy(3, 1, [8], key=jax.random.key(0))
 
 
 def test_an_mlp_is_matrix_products_with_an_activation_between():
@@ -41,6 +41,21 @@ def test_a_cost_lies_between_zero_and_one_however_extreme_the_input():
     cost = CostNet(3, 2, [8], key=jax.random.key(0))
     costs = cost(1e4 * jnp.array([[1.0, -1.0, 1.0], [-1.0, 1.0, -1.0]]), jnp.ones((2, 2)))
     assert ((costs >= 0) & (costs <= 1)).all()
+
+
+def test_a_categorical_policy_chooses_one_of_its_columns():
+    policy = CategoricalPolicy(3, 4, [8], key=jax.random.key(0))
+    observations = jax.random.normal(jax.random.key(1), (500, 3))
+    choices = 2 * jnp.eye(4) - 1
+    each = jnp.stack([policy.log_prob(observations, jnp.tile(one, (500, 1))) for one in choices], axis=-1)
+    np.testing.assert_allclose(jnp.exp(each).sum(axis=-1), 1, rtol=1e-5)
+    mode = policy.mode(observations)
+    np.testing.assert_array_equal(mode.argmax(axis=-1), each.argmax(axis=-1))
+    sampled = policy.act(jnp.tile(observations[:1], (4000, 1)), jax.random.key(2))
+    for actions in (mode, sampled):
+        assert ((actions == 1).sum(axis=-1) == 1).all()
+        assert ((actions == -1).sum(axis=-1) == 3).all()
+    np.testing.assert_allclose((sampled == 1).mean(axis=0), jnp.exp(each[0]), atol=0.03)
 
 
 def mass_within(policy, observation, limit):

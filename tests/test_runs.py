@@ -1,5 +1,6 @@
 """The run directory under bad luck."""
 
+import errno
 import json
 import os
 
@@ -11,12 +12,14 @@ from safemil.errors import InputError
 from safemil.runs import Checkpoint, RunDirectory
 
 CONFIG = {"algorithm": "bc", "seeds": [0, 1], "settings": {"lr": 1e-5, "pool": None}}
+MANIFEST = {"safemil": "1.0"}
 
 
 @pytest.fixture
 def directory(tmp_path):
     directory = RunDirectory(tmp_path / "run")
-    directory.create(CONFIG, {})
+    directory.create(CONFIG, MANIFEST)
+    directory.unlock()
     return directory
 
 
@@ -72,7 +75,7 @@ def test_a_run_without_a_whole_checkpoint_has_none(directory):
 
 def test_metrics_after_the_checkpoint_are_forgotten(directory):
     for update in (1, 2, 3):
-        directory.append_metrics({"update": update, "loss": [0.5]})
+        directory.append_metrics({"update": update, "seconds": 0.1, "loss": [0.5]})
     with open(directory.metrics_file, "a") as file:
         file.write('{"update": 4, "lo')  # cut off by a kill
     directory.truncate_metrics(2)
@@ -84,16 +87,16 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "config.toml").write_text('title = "not a run"')
     for options in ({}, {"overwrite": True}):
         with pytest.raises(InputError, match="is not empty, and no run that can be resumed or overwritten"):
-            RunDirectory(tmp_path).create(CONFIG, {}, **options)
+            RunDirectory(tmp_path).create(CONFIG, MANIFEST, **options)
     assert {each.name for each in tmp_path.iterdir()} == {"thesis.tex", "config.toml"}
 
 
 def test_a_run_is_overwritten_only_if_asked_for(directory):
     directory.save_checkpoint(checkpoint(1))
     with pytest.raises(InputError, match=r"holds a run already; .* `resume=True` .* `overwrite=True`"):
-        directory.create(CONFIG, {})
+        directory.create(CONFIG, MANIFEST)
     assert directory.latest_checkpoint() is not None
-    directory.create(CONFIG, {}, overwrite=True)
+    directory.create(CONFIG, MANIFEST, overwrite=True)
     assert directory.latest_checkpoint() is None
 
 
@@ -102,19 +105,19 @@ def test_an_overwritten_run_is_deleted_only_once_the_new_one_is_in_its_place(dir
     replace = os.replace
 
     def fail(source, target):
-        if str(target) == str(directory.path) and source.name != directory.path.name:
-            raise OSError("the disk is gone")
+        if str(target) == str(directory.path) and ".safemil-" in source.name:
+            raise OSError(errno.EIO, "the disk is gone")
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="the disk is gone"):
-        directory.create(CONFIG, {}, overwrite=True)
+        directory.create(CONFIG, MANIFEST, overwrite=True)
     assert directory.latest_checkpoint().update == 1
 
 
 def test_a_run_is_made_in_an_empty_folder_that_stays_the_same_folder(tmp_path):
     before = tmp_path.stat().st_ino
-    RunDirectory(tmp_path).create(CONFIG, {})
+    RunDirectory(tmp_path).create(CONFIG, MANIFEST)
     assert tmp_path.stat().st_ino == before
     assert RunDirectory(tmp_path).read_config()["algorithm"] == "bc"
 
@@ -135,19 +138,19 @@ def test_a_run_of_another_format_is_refused_and_never_overwritten(directory, lin
     with pytest.raises(InputError, match=f"{found}, but .* reads run folders of format 2; train again"):
         directory.read_config()
     with pytest.raises(InputError, match=found):
-        directory.create(CONFIG, {}, overwrite=True)
+        directory.create(CONFIG, MANIFEST, overwrite=True)
     assert config.exists()
 
 
 def test_sources_are_relative_to_the_run_so_that_both_can_move(tmp_path):
     run = RunDirectory(tmp_path / "project" / "run")
-    run.create(CONFIG, {})
+    run.create(CONFIG, MANIFEST)
     (tmp_path / "project" / "logs.parquet").touch()
     options = Options(Columns(episode="trip", observation="x,y"), (-2.0, [1.0, 3.0]))
     run.note_sources({"unlabeled": tmp_path / "project" / "logs.parquet"}, options)
     (tmp_path / "project").rename(tmp_path / "moved")
     found, read = RunDirectory(tmp_path / "moved" / "run").read_sources()
-    assert found["unlabeled"].resolve() == tmp_path / "moved" / "logs.parquet"
+    assert [path.resolve() for path in found["unlabeled"]] == [tmp_path / "moved" / "logs.parquet"]
     assert read == options
 
 
@@ -157,8 +160,6 @@ def test_sources_that_are_missing_moved_or_damaged_are_asked_for(directory, tmp_
     directory.note_sources({"unlabeled": tmp_path / "logs.parquet"}, Options())
     with pytest.raises(InputError, match=r"the unlabeled episodes of .* are no longer at"):
         directory.read_sources()
-    directory.write_json(
-        "data.json", json.loads('{"paths": {}, "columns": {"trip": 1}, "action_bounds": null}')
-    )
+    directory.write_json("data.json", json.loads('{"paths": {}, "options": {"columns": {"trip": 1}}}'))
     with pytest.raises(InputError, match=r"data\.json is damaged"):
         directory.read_sources()

@@ -8,11 +8,11 @@ import pytest
 
 from safemil.algorithms import ALGORITHMS
 from safemil.errors import InputError
+from safemil.files import read_toml
 from safemil.settings import (
     complete,
     meanings,
     parse_assignments,
-    read_toml,
     require_positive,
     resolve,
     to_toml,
@@ -85,7 +85,11 @@ def test_a_flag_is_read_as_the_type_of_its_setting(text, expected):
         ("lrr=1", 'no setting "lrr"; did you mean "lr"?'),
         ("lr", "a setting is written name=value"),
         ("lr=0", "lr must be above 0, got 0.0"),
-        ("lr=nan", "lr must be above 0, got nan"),
+        ("lr=nan", "lr must be a number, got nan"),
+        ("lr=inf", "lr must be finite, got inf"),
+        ("hidden=[8, 0]", "hidden[1] must be a whole number in [1, 65536], got 0"),
+        ("pool=1000000000", "pool must be 1,000,000 or less, got 1000000000"),
+        ("updates=1e12", "updates must be 2,147,483,647 or less, got 1000000000000"),
         ("pool=-3", "pool must be above 0, got -3"),
     ],
 )

@@ -25,14 +25,16 @@ from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.files import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, matched
+from safemil.schema import PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
+
+RETRAIN = "its training has diverged: train again with smaller learning rates."
 
 
 class Run:
@@ -91,6 +93,11 @@ class Run:
         """Names of the action columns, in the order in which `act` returns them."""
         return self._schema.action_names
 
+    @property
+    def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """Actions that the policy chooses from, as logged; None if actions are numbers."""
+        return self._schema.choices
+
     def __repr__(self) -> str:
         where = f" in {self.path}" if self.path else ""
         return f"Run({self.algorithm}, seeds {list(self.seeds)}, {self.config.updates} updates{where})"
@@ -123,6 +130,14 @@ class Run:
             self.evidence,
         )
 
+    def of_seed(self, seed: int | None = None) -> "Run":
+        """Return the run of one seed by its number; of the first seed if none is given."""
+        if seed is None:
+            return self[0]
+        if seed not in self.seeds:
+            raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
+        return self[self.seeds.index(seed)]
+
     def match(self, trajectories: Trajectories) -> Trajectories:
         """Put columns into the order of the training data, by name; further columns are left out.
 
@@ -143,7 +158,11 @@ class Run:
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        return trajectories.by_episode(np.concatenate(blocks)[: trajectories.steps])
+        costs = np.concatenate(blocks)[: trajectories.steps]
+        if not np.isfinite(costs).all():
+            where = trajectories.where(int(np.argmin(np.isfinite(costs))))
+            raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
+        return trajectories.by_episode(costs)
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.
@@ -156,19 +175,25 @@ class Run:
 
     def act(
         self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
-    ) -> npt.NDArray[np.float64]:
-        """Compute the action for an observation, in the units of the log.
+    ) -> Any:
+        """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
         The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
         numbers: `run.act({"speed": 21.0, "gap": 30.0})`. A batch is an array (N, S), or a mapping to arrays
-        of N numbers. The action is the policy's mode, or a sample if a `key` is given. An observation far
-        beyond the range of the training data is warned of.
+        of N numbers, and gives an array of N actions. The action is the policy's mode, or a sample if a `key`
+        is given. An observation far beyond the range of the training data is warned of.
         """
         if len(self) > 1:
             raise InputError(f"this run holds {len(self)} seeds; choose one: run[0].act(observation).")
         observations = self._observations(observation)
         self._schema.warn_if_far(observations.reshape(-1, self.observation_size))
-        return self.act_each(observations[None], key=key)[0]
+        actions = self.act_each(observations[None], key=key)[0]
+        if not np.isfinite(actions).all():
+            raise InputError(f"the policy's action is not finite; {RETRAIN}")
+        choices = self._schema.choices
+        if choices is None:
+            return actions
+        return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
     def _observations(
         self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -197,35 +222,64 @@ class Run:
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
         return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
 
+    def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
+        """Compute action, novelty and risk of rows in the units of the log; the last two of the action taken.
+
+        A pure function of arrays, without checks, that `safemil.export` traces.
+        """
+        schema = self._schema
+        bounds = schema.action_low / 2, schema.action_high / 2
+        middle, half, low, high, deviation = (
+            jnp.asarray(each, jnp.float32)[None, :]
+            for each in (
+                bounds[1] + bounds[0],
+                bounds[1] - bounds[0],
+                schema.low,
+                schema.high,
+                schema.deviation,
+            )
+        )
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        scaled, actions = self._scaler(observation), (taken - middle) / half
+        columns = jnp.concatenate([observation, actions], axis=1)
+        outside = jnp.maximum(jnp.maximum(low - columns, columns - high), 0) / deviation
+        outputs = {
+            "action": middle + half * self._algorithm.act(state, scaled),
+            "novelty": outside.max(axis=1),
+        }
+        if self._algorithm.cost is not None:
+            outputs["risk"] = self._algorithm.cost(state, scaled, jnp.clip(actions, -1, 1))
+        return outputs
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the run into a folder, as `train` does with `out`."""
         _check_findable(self._algorithm)
         directory = RunDirectory(path)
         directory.create(self._described(), self._manifest({}), overwrite=overwrite)
-        for line in self.metrics:
-            directory.append_metrics(line)
-        directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
-        if self.evidence is not None:
-            self.evidence.save(directory.path)
+        try:
+            for line in self.metrics:
+                directory.append_metrics(line)
+            directory.save_checkpoint(self._checkpoint(self.config.updates, self._state))
+            if self.evidence is not None:
+                self.evidence.save(directory.path)
+        finally:
+            directory.unlock()
         self.path = directory.path
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Run":
         """Read a run folder; nothing in it is executed."""
         directory = RunDirectory(path)
-        config = directory.read_config()
+        config, schema = directory.read_config(), _schema_of(directory)
         checkpoint = directory.latest_checkpoint()
         if checkpoint is None:
             raise InputError(f"{path} has no intact checkpoint; train it with `resume=True`.")
-        try:
-            algorithm = find(config["algorithm"])
-            schema = _schema_of(directory)
-            settings = _settings_of(directory, algorithm, config)
-            scaler = _empty_scaler(schema.observation_size)
-            run = Run(algorithm, settings, config["seeds"], None, scaler, schema, [])
-            run._restore(checkpoint, Dataset.empty(schema.observation_size, schema.action_size))
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged: {error} is missing or wrong; train again.") from None
+        algorithm = find(config["algorithm"])
+        settings = _settings_of(directory, algorithm, config)
+        scaler = _empty_scaler(schema.observation_size)
+        run = Run(algorithm, settings, config["seeds"], None, scaler, schema, [])
+        columns = schema.observation_size, schema.action_size, schema.action_categories is not None
+        run._restore(directory, checkpoint, Dataset.empty(*columns), Dataset.empty(*columns, episodes=2))
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
@@ -247,12 +301,24 @@ class Run:
             **extra,
         }
 
+    def _initial(self, data: Dataset) -> Any:
+        return loop.init(self._algorithm, self.config, data, self.seeds)
+
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
         return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
 
-    def _restore(self, checkpoint: Checkpoint, data: Dataset) -> None:
-        template = jax.eval_shape(lambda: loop.init(self._algorithm, self.config, data, self.seeds))
-        restored = loop.state_from_arrays({"state": template, "scaler": self._scaler}, checkpoint.arrays)
+    def _restore(
+        self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
+    ) -> None:
+        """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
+        template, second = (
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            for each in (data, other or data)
+        )
+        try:
+            restored = loop.state_from_arrays(template, checkpoint.arrays, other=second)
+        except InputError as error:
+            raise InputError(f"the checkpoint of {directory.path} is damaged: {error} Train again.") from None
         self._state, self._scaler = restored["state"], restored["scaler"]
 
 
@@ -292,6 +358,7 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
+    unlabeled = all_choices(unlabeled, nonpreferred)
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     offered = {"nonpreferred": nonpreferred, "annotations": annotations}
     needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
@@ -300,14 +367,17 @@ def train(
     others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
     schema = Schema.of(unlabeled, others, scaler.deviation)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
-    run._state = loop.init(found, config, data, run.seeds)
+    run._state = run._initial(data)
     recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
-    if out is not None:
-        recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
-    recorder.fit(data, interval=log_every, progress=progress)
-    run.evidence = _evidence(run, data, unlabeled, nonpreferred)
-    if run.evidence is not None and run.path is not None:
-        run.evidence.save(run.path)
+    try:
+        if out is not None:
+            recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        recorder.fit(data, interval=log_every, progress=progress)
+        run.evidence = _evidence(run, data, unlabeled, nonpreferred)
+        if run.evidence is not None and run.path is not None:
+            run.evidence.save(run.path)
+    finally:
+        recorder.close()
     return run
 
 
@@ -347,19 +417,24 @@ class _Recorder:
         self.earlier_seconds = 0.0
 
     def open(self, directory: RunDirectory, data: Dataset, *, resume: bool, overwrite: bool) -> None:
+        self.directory = directory
         if resume and not is_free(directory.path):
             self._continue(directory, data)
         else:
             manifest = self.run._manifest(self.hashes)
             directory.create(self.run._described(), manifest, overwrite=overwrite)
-        self.directory = directory
         self.run.path = directory.path
+
+    def close(self) -> None:
+        if self.directory is not None:
+            self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
         self._check_same(directory)
+        directory.lock()
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
-            self.run._restore(checkpoint, data)
+            self.run._restore(directory, checkpoint, data)
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
@@ -392,16 +467,27 @@ class _Recorder:
             except KeyboardInterrupt:
                 self._save()
                 raise
+            except loop.Divergence as stopped:
+                raise self._diverged(stopped) from None
         self._save()
         if self.directory is not None:
             manifest = run._manifest({**self.hashes, "seconds": self._seconds()})
             self.directory.write_manifest(manifest)
 
+    def _diverged(self, stopped: loop.Divergence) -> DivergedError:
+        """Keep the last finite state, and say what happened."""
+        self.run._state, self.update = stopped.before, stopped.update - 1
+        self._save()
+        kept = f"; the state before it is in {self.run.path}" if self.run.path else ""
+        return DivergedError(
+            f"training diverged: {stopped.what} is not finite after update {stopped.update}{kept}. Train "
+            "again with smaller learning rates."
+        )
+
     def _record(self, shown: Bar, done: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
         line: dict[str, Any] = {"update": done, "seconds": round(self._seconds(), 2)}
         for name, values in metrics.items():
-            if not np.isnan(values).all():
-                line[name] = [float(value) if np.isfinite(value) else None for value in values]
+            line[name] = [float(value) if np.isfinite(value) else None for value in values]
         every = self.evaluate_every
         if done // every > self.update // every or done == self.run.config.updates:
             line |= self._evaluated(state)

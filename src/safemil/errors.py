@@ -12,6 +12,10 @@ class InputError(ValueError):
     """
 
 
+class DivergedError(InputError):
+    """Training whose loss or network is no longer finite; the message says which one, and at which update."""
+
+
 class InputWarning(UserWarning):
     """Input that can be used, but that the user should know about."""
 
@@ -26,3 +30,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f'; did you mean "{near[0]}"?' if near else ";"
     return InputError(f'no {what} "{name}"{hint} (all: {", ".join(names)})')
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """Write a value as Python would, cut off where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -6,7 +6,7 @@ of the list that `seed` stands for, whatever the algorithm.
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 
 from safemil import catalog, rollouts
 from safemil.arrays import Doubles, Ints
+from safemil.data.interchange import listed
 from safemil.errors import InputError
 from safemil.progress import bar
 from safemil.rollouts import Act, Episodes, Watch, environment_seeds
@@ -92,7 +93,7 @@ def evaluate(
     progress: bool = False,
 ) -> Evaluation:
     """Let every seed of a run act; with the policy's mode, or sampled if `stochastic`."""
-    check_fits(task, run.observation_size, run.action_size)
+    check_fits(task, run.observation_size, run.action_size, run.action_categories)
     with bar(f"evaluating {run.algorithm}", catalog.task(task).limit, show=progress) as shown:
         act = policy(run, seed if stochastic else None)
         found = roll_out(
@@ -162,8 +163,15 @@ def sizes(task: str) -> tuple[int, int]:
     return worlds.observation_size, worlds.action_size
 
 
-def check_fits(task: str, observation_size: int, action_size: int) -> None:
-    """Refuse a policy whose columns are not the task's."""
+def check_fits(
+    task: str, observation_size: int, action_size: int, choices: Sequence[str | int] | None = None
+) -> None:
+    """Refuse a policy whose columns are not the task's, or that chooses where the task takes numbers."""
+    if choices is not None:
+        raise InputError(
+            f"actions of {task} are numbers, but the run was trained on choices "
+            f"({listed(map(str, choices))}); evaluate it on the task that its data come from."
+        )
     ours, theirs = (observation_size, action_size), sizes(task)
     if ours != theirs:
         raise InputError(

@@ -4,6 +4,7 @@ Every module works on inputs with any leading axes, so a batch needs no `vmap`. 
 standardised and actions in [-1, 1].
 """
 
+import abc
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # σ ≥ 0.14, so that deterministic demonstrators don't dominate the likelihood.
 LOG_STD_MIN, LOG_STD_MAX = -2.0, 2.0
@@ -73,6 +74,56 @@ class ScalarNet(eqx.Module):
 
 
 class Policy(eqx.Module):
+    """π(a | s), of actions in [-1, 1]."""
+
+    @abc.abstractmethod
+    def log_prob(
+        self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
+    ) -> Float[Array, "*batch"]:
+        """log π(a | s)."""
+
+    @abc.abstractmethod
+    def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
+        """Deterministic action."""
+
+    @abc.abstractmethod
+    def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
+        """Draw an action."""
+
+    def act(
+        self, observations: Float[Array, "*batch S"], key: Array | None = None
+    ) -> Float[Array, "*batch A"]:
+        """Return the mode, or a sample if a key is given."""
+        return self.mode(observations) if key is None else self.sample(observations, key=key)
+
+
+class CategoricalPolicy(Policy):
+    """π(a | s) of actions that are choices: A columns, 1 for the choice taken and -1 for the others."""
+
+    mlp: MLP
+
+    def __init__(self, observation_size: int, choices: int, hidden: Sequence[int], *, key: Array):
+        self.mlp = MLP([observation_size, *hidden, choices], jax.nn.relu, key=key)
+
+    def log_prob(
+        self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
+    ) -> Float[Array, "*batch"]:
+        log_probs = jax.nn.log_softmax(self.mlp(observations))
+        return jnp.where(actions > 0, log_probs, 0.0).sum(axis=-1)
+
+    def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
+        """Most likely choice."""
+        return _chosen(self.mlp(observations).argmax(axis=-1), self.mlp)
+
+    def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
+        return _chosen(jax.random.categorical(key, self.mlp(observations)), self.mlp)
+
+
+def _chosen(numbers: Int[Array, "*batch"], mlp: MLP) -> Float[Array, "*batch A"]:
+    return 2 * jax.nn.one_hot(numbers, len(mlp.biases[-1])) - 1
+
+
+class GaussianPolicy(Policy):
     """π(a | s): a mixture of Gaussians with means in [-1, 1] (tanh); samples are clipped to [-1, 1].
 
     Samples are not squashed: a squashed Gaussian's likelihood is a function of tanh⁻¹(a), in which actions
@@ -99,10 +150,14 @@ class Policy(eqx.Module):
         self, observations: Float[Array, "*batch S"]
     ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C A"], Float[Array, "*batch C A"]]:
         """Log weights, means and log deviations of the components."""
+        logits, means, log_stds = self._outputs(observations)
+        return jax.nn.log_softmax(logits), jnp.tanh(means), jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+
+    def _outputs(self, observations: Float[Array, "*batch S"]) -> tuple[Array, Array, Array]:
         outputs = self.mlp(observations)
         logits, rest = outputs[..., : self.components], outputs[..., self.components :]
         means, log_stds = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
-        return jax.nn.log_softmax(logits), jnp.tanh(means), jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+        return logits, means, log_stds
 
     def log_prob(
         self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
@@ -115,9 +170,9 @@ class Policy(eqx.Module):
 
     def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
         """Mean of the most likely component: the deterministic action."""
-        log_weights, means, _ = self.mixture(observations)
-        heaviest = jnp.argmax(log_weights, axis=-1)[..., None, None]
-        return jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :]
+        logits, means, _ = self._outputs(observations)
+        heaviest = jnp.argmax(logits, axis=-1)[..., None, None]
+        return jnp.tanh(jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :])
 
     def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
         log_weights, means, log_stds = self.mixture(observations)
@@ -126,9 +181,3 @@ class Policy(eqx.Module):
         mean = jnp.take_along_axis(means, chosen, axis=-2)[..., 0, :]
         std = jnp.exp(jnp.take_along_axis(log_stds, chosen, axis=-2)[..., 0, :])
         return jnp.clip(mean + std * jax.random.normal(key_noise, mean.shape), -1, 1)
-
-    def act(
-        self, observations: Float[Array, "*batch S"], key: Array | None = None
-    ) -> Float[Array, "*batch A"]:
-        """Return the mode, or a sample if a key is given."""
-        return self.mode(observations) if key is None else self.sample(observations, key=key)

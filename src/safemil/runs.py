@@ -10,12 +10,13 @@ data.json       paths of the piles, relative to the run, and how their files wer
 """
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
-import tomllib
+import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,14 +24,48 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from safemil.data.interchange import Columns, Options
+from safemil.checks import Natural, fit
+from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import atomic_file, atomic_folder, is_free
+from safemil.files import (
+    Kind,
+    atomic_file,
+    atomic_folder,
+    bring_back,
+    is_free,
+    move_aside,
+    read_json,
+    read_toml,
+)
+from safemil.locks import Lock
 from safemil.settings import to_toml
 
 FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
+PILES = ("unlabeled", "nonpreferred")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Content of config.toml."""
+
+    format: int
+    algorithm: str
+    seeds: list[Natural]
+    settings: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Content of data.json: where the piles were read from, and how."""
+
+    paths: dict[str, list[str]]
+    options: dict[str, Any]
+
+
+def _several(paths: Paths) -> Sequence[str | os.PathLike[str]]:
+    return [paths] if isinstance(paths, str | os.PathLike) else paths
 
 
 class Checkpoint(NamedTuple):
@@ -43,6 +78,8 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
+        self._lock: Lock | None = None
+        self._before: Path | None = None  # run that this one replaces, until this one has a checkpoint
 
     @property
     def checkpoints(self) -> Path:
@@ -55,20 +92,45 @@ class RunDirectory:
     def create(
         self, config: Mapping[str, Any], manifest: Mapping[str, object], *, overwrite: bool = False
     ) -> None:
-        """Make the folder with its config and manifest; only a run is overwritten, and only if asked for."""
+        """Make the folder with config and manifest, and lock it; a run is overwritten only if asked for."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file; a run needs a folder.")
         if not is_free(self.path):
             self._check_overwrite(overwrite)
-        with atomic_folder(self.path, mark=CONFIG, overwrite=overwrite) as folder:
-            new = RunDirectory(folder)
-            new.checkpoints.mkdir()
-            new.write_manifest(manifest)
-            new.write_config(config)
+        before = Lock(self.path) if self.path.exists() else None
+        try:
+            self._before = None if is_free(self.path) else move_aside(self.path)
+            with atomic_folder(self.path, RUN) as folder:
+                new = RunDirectory(folder)
+                new.checkpoints.mkdir()
+                new.write_manifest(manifest)
+                new.write_config(config)
+                self._lock = Lock(folder)
+            self._lock.folder = self.path
+        except BaseException:
+            self.unlock()
+            raise
+        finally:
+            if before is not None:
+                before.release()
+
+    def lock(self) -> None:
+        """Refuse to go on if another process writes the run, and keep others from writing it."""
+        self._lock = Lock(self.path)
+
+    def unlock(self) -> None:
+        """Let other processes write the run; bring back the one before it if this one has no checkpoint."""
+        if self._before is not None:
+            bring_back(self._before, self.path)
+            self._before = None
+        if self._lock is not None:
+            self._lock.release()
 
     def _check_overwrite(self, overwrite: bool) -> None:
         try:
             self.read_config()
+            if not _is_run(self.path):
+                raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
                 f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
@@ -92,9 +154,9 @@ class RunDirectory:
         if not path.is_file():
             raise InputError(f"{self.path} is not a run: it has no {CONFIG}; give a folder that train wrote.")
         try:
-            found = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is damaged ({error}); train again, or restore the file.") from None
+            found = read_toml(path)
+        except InputError as error:
+            raise InputError(f"{error} Train again, or restore the file.") from None
         form = found.get("format")
         if form != FORMAT:
             has = "names no format" if form is None else f"is of format {form}"
@@ -103,46 +165,53 @@ class RunDirectory:
                 f"again, or use the version of safemil that wrote the folder (see its {MANIFEST})."
             )
         try:
-            return {name: found[name] for name in ("algorithm", "seeds", "settings")}
-        except KeyError as error:
-            raise InputError(
-                f"{path} is damaged ({error} is missing); train again, or restore the file."
-            ) from None
+            return {name: value for name, value in vars(fit("", found, Config)).items() if name != "format"}
+        except InputError as error:
+            raise InputError(f"{path} is damaged: {error} Train again, or restore the file.") from None
 
     def write_manifest(self, manifest: Mapping[str, object]) -> None:
         self.write_json(MANIFEST, manifest)
 
     def read_manifest(self) -> dict[str, Any]:
-        return self._read_json(MANIFEST)
+        """Read what `write_manifest` wrote."""
+        path = self.path / MANIFEST
+        if not path.exists():
+            raise InputError(f"{self.path} is not a run: it has no {MANIFEST}.")
+        return fit(str(path), read_json(path), dict[str, Any])
 
-    def note_sources(self, paths: Mapping[str, Path], options: Options) -> None:
+    def note_sources(self, paths: Mapping[str, Paths], options: Options) -> None:
         """Write where the piles were read from, relative to the run, so that both can be moved together."""
         here = self.path.resolve()
-        bounds = options.action_bounds and [np.asarray(bound).tolist() for bound in options.action_bounds]
-        content = {
-            "paths": {name: os.path.relpath(path.resolve(), here) for name, path in paths.items()},
-            "columns": dataclasses.asdict(options.columns),
-            "action_bounds": bounds,
+        noted = {
+            name: [os.path.relpath(Path(path).resolve(), here) for path in _several(given)]
+            for name, given in paths.items()
         }
-        self.write_json(SOURCES, content)
+        self.write_json(SOURCES, {"paths": noted, "options": options.to_dict()})
 
-    def read_sources(self) -> tuple[dict[str, Path], Options]:
-        """Read what `note_sources` wrote: the path of each pile, and how to read it."""
+    def read_sources(self) -> tuple[dict[str, list[Path]], Options]:
+        """Read what `note_sources` wrote: the paths of each pile, and how to read them."""
         self.read_config()  # a folder that is not a run is refused first
         which = "give the folder of both piles, or `unlabeled=...` (and `nonpreferred=...`)"
         if not (self.path / SOURCES).exists():
             raise InputError(f"{self.path} does not say where its episodes are; {which}.")
-        content = self._read_json(SOURCES)
         try:
-            paths = {name: self.path / path for name, path in content["paths"].items()}
-            bounds = content["action_bounds"] and tuple(content["action_bounds"])
-            options = Options(Columns(**content["columns"]), bounds)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path / SOURCES} is damaged ({error}); delete it and {which}.") from None
-        for name, path in paths.items():
-            if not path.exists():
+            found: Sources = fit("", read_json(self.path / SOURCES), Sources)
+            if "unlabeled" not in found.paths or not set(found.paths) <= set(PILES):
+                raise InputError(f"paths must name {' and '.join(PILES)}, got {sorted(found.paths)}.")
+            options = Options.from_dict(found.options)
+        except InputError as error:
+            raise InputError(f"{self.path / SOURCES} is damaged: {error} Delete it and {which}.") from None
+        paths = {name: [self.path / path for path in given] for name, given in found.paths.items()}
+        for name, path in ((name, path) for name, given in paths.items() for path in given):
+            if not path.exists() and not glob.has_magic(str(path)):
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
+
+    def read_options(self) -> Options | None:
+        """How the data of the run were read, for other logs; None if training did not note it."""
+        if not (self.path / SOURCES).exists():
+            return None
+        return self.read_sources()[1].without_incidents()
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
@@ -150,26 +219,24 @@ class RunDirectory:
             file.write_text(json.dumps(content, indent=2) + "\n")
         return path
 
-    def _read_json(self, name: str) -> dict[str, Any]:
-        path = self.path / name
-        try:
-            content: dict[str, Any] = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise InputError(f"{self.path} is not a run: it has no {name}.") from None
-        except ValueError as error:
-            raise InputError(f"{path} is damaged ({error}); train again, or restore the file.") from None
-        return content
-
     def append_metrics(self, line: Mapping[str, object]) -> None:
         with open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Read every complete line; a line cut off by a kill is left out."""
-        if not self.metrics_file.exists():
+        """Read every complete line; a line cut off by a kill is left out, a damaged one with a warning."""
+        if not self.metrics_file.is_file():
             return []
-        lines = self.metrics_file.read_text().split("\n")[:-1]  # text after the last newline is incomplete
-        return [json.loads(line) for line in lines]
+        content = self.metrics_file.read_bytes().decode(errors="replace")
+        lines = content.split("\n")[:-1]  # text after the last newline is incomplete
+        read = [_metrics(line) for line in lines]
+        if bad := [number for number, line in enumerate(read, 1) if line is None]:
+            warnings.warn(
+                f"{self.metrics_file}: {len(bad)} damaged lines are left out (first: line {bad[0]}).",
+                InputWarning,
+                stacklevel=3,
+            )
+        return [line for line in read if line is not None]
 
     def truncate_metrics(self, update: int) -> None:
         """Delete the lines after `update`, which will be written again."""
@@ -186,6 +253,9 @@ class RunDirectory:
         digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
             file.write_text(json.dumps({"update": checkpoint.update, "sha256": digest}))
+        if self._before is not None:
+            shutil.rmtree(self._before, ignore_errors=True)
+            self._before = None
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
@@ -198,7 +268,7 @@ class RunDirectory:
         for card in sorted(self.checkpoints.glob("*.json"), reverse=True):
             try:
                 yield _read_checkpoint(card)
-            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            except (OSError, ValueError, SafetensorError) as error:
                 warnings.warn(
                     f"checkpoint {card.with_suffix('')} is damaged ({error}); using the one before it.",
                     InputWarning,
@@ -206,9 +276,42 @@ class RunDirectory:
                 )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Card:
+    """Content of the JSON file of a checkpoint."""
+
+    update: Natural
+    sha256: str
+
+
 def _read_checkpoint(card: Path) -> Checkpoint:
-    content = json.loads(card.read_text())
-    arrays = card.with_suffix(".safetensors").read_bytes()
-    if hashlib.sha256(arrays).hexdigest() != content["sha256"]:
+    content: _Card = fit("", read_json(card), _Card)
+    path = card.with_suffix(".safetensors")
+    if not path.is_file():
+        raise InputError(f"{path} is missing")
+    arrays = path.read_bytes()
+    if hashlib.sha256(arrays).hexdigest() != content.sha256:
         raise ValueError("its content hash does not match")
-    return Checkpoint(int(content["update"]), load(arrays))
+    return Checkpoint(content.update, load(arrays))
+
+
+def _metrics(line: str) -> dict[str, Any] | None:
+    """Read a line of metrics; None if it is damaged."""
+    try:
+        found: dict[str, Any] = json.loads(line)
+        fit("", found, dict[str, float | list[float | list[Any] | None]])
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found.get("update"), int) and "seconds" in found else None
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run, by the content of its config and its manifest."""
+    try:
+        RunDirectory(path).read_config()
+        return isinstance(RunDirectory(path).read_manifest().get("safemil"), str)
+    except InputError:
+        return False
+
+
+RUN = Kind(CONFIG, _is_run)

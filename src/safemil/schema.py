@@ -1,6 +1,7 @@
 """Columns of the training data, with which later data are matched by name and compared."""
 
 import difflib
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from safemil.arrays import Bools, Doubles, Floats
 from safemil.data.interchange import listed
-from safemil.data.trajectories import Trajectories, check_bounds, column_labels
+from safemil.data.trajectories import NAMES, Trajectories, check_bounds, column_labels
 from safemil.errors import InputError, InputWarning
 
 FAR = 1.0  # standard deviations beyond the range seen: a step that far out is unlike the training data
@@ -37,6 +38,7 @@ class Schema:
 
     observation_names: tuple[str, ...] | None
     action_names: tuple[str, ...] | None
+    action_categories: tuple[str, ...] | None  # None for actions that are numbers
     action_low: Doubles  # (A,), in the units of the log
     action_high: Doubles
     low: Doubles  # (S + A,) least value seen; actions are scaled to [-1, 1]
@@ -50,6 +52,7 @@ class Schema:
         return Schema(
             unlabeled.observation_names,
             unlabeled.action_names,
+            unlabeled.action_categories,
             unlabeled.action_low,
             unlabeled.action_high,
             low=np.min(
@@ -76,19 +79,27 @@ class Schema:
             self.observation_names, self.observation_size, self.action_names, self.action_size
         )
 
+    @property
+    def choices(self) -> tuple[str, ...] | tuple[int, ...] | None:
+        """Actions to choose from as logged: texts, or whole numbers if all of them are."""
+        texts = self.action_categories
+        if texts is None or not all(re.fullmatch("0|-?[1-9][0-9]{0,17}", each) for each in texts):
+            return texts
+        return tuple(int(each) for each in texts)
+
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON holds them."""
         arrays = {name: getattr(self, name).tolist() for name in ARRAYS}
-        return {"observation_names": self.observation_names, "action_names": self.action_names, **arrays}
+        return {name: getattr(self, name) for name in NAMES} | arrays
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Schema":
         """Read what `to_json` returned; raise a TypeError, ValueError or KeyError if it is damaged."""
         arrays: dict[str, Any] = {name: np.asarray(content[name], np.float64) for name in ARRAYS}
-        names = {kind: content[kind] for kind in ("observation_names", "action_names")}
+        names = {kind: content[kind] for kind in NAMES}
         kept: dict[str, Any] = {kind: each if each is None else (*each,) for kind, each in names.items()}
         found = Schema(**kept, **arrays)
-        sizes = {"observation_names": found.observation_size, "action_names": found.action_size}
+        sizes = {kind: found.action_size for kind in NAMES} | {"observation_names": found.observation_size}
         if not (
             all(each.ndim == 1 and np.isfinite(each).all() for each in arrays.values())
             and len(found.low) == len(found.high) == len(found.deviation) > found.action_size > 0
@@ -191,6 +202,7 @@ def matched(held: Trajectories, like: Schema | Trajectories, wording: Wording) -
     Columns are matched by position where names are lacking, with a warning if only one side has them. A
     missing column is refused, and so are other action bounds.
     """
+    held = _with_choices(held, like, wording)
     observations, actions = (_places(kind, held, like, wording) for kind in ("observation", "action"))
     if [*map(len, (observations, actions))] != [held.observation_size, held.action_size] or any(
         each != sorted(each) for each in (observations, actions)
@@ -205,6 +217,40 @@ def matched(held: Trajectories, like: Schema | Trajectories, wording: Wording) -
             f"{held.action_low[i]:g} and {held.action_high[i]:g}; read all data with the same action bounds."
         )
     return held
+
+
+def all_choices(held: Trajectories, other: Trajectories | None) -> Trajectories:
+    """Give actions that are choices a column for every choice of either pile."""
+    ours, theirs = held.action_categories, None if other is None else other.action_categories
+    if other is None or ours is None or theirs is None:
+        return held
+    added = [i for i, each in enumerate(theirs) if each not in ours]
+    names = (
+        held.action_names
+        and other.action_names
+        and (*held.action_names, *(other.action_names[i] for i in added))
+    )
+    return held.with_choices([*ours, *(theirs[i] for i in added)], names) if added else held
+
+
+def _with_choices(held: Trajectories, like: Schema | Trajectories, wording: Wording) -> Trajectories:
+    """Give actions that are choices the columns of `like`; refuse choices that it has not."""
+    ours, theirs = like.action_categories, held.action_categories
+    if ours == theirs:
+        return held
+    if ours is None or theirs is None:
+        kinds = ("numbers", "choices") if ours is None else ("choices", "numbers")
+        raise InputError(
+            f"{wording.expected} actions that are {kinds[0]}, but {wording.have} {kinds[1]}; read all data "
+            "with the same `action_kind=...`."
+        )
+    for i, name in enumerate(theirs):
+        if name not in ours and (held.actions[:, i] > 0).any():
+            raise InputError(
+                f'{wording.have} the action "{name}", but {wording.expected} only {listed(ours)}; '
+                "leave its episodes out, or train on data that hold it."
+            )
+    return held.with_choices(ours, like.action_names)
 
 
 def _places(kind: str, held: Trajectories, like: Schema | Trajectories, wording: Wording) -> list[int]:

@@ -8,26 +8,30 @@ import ast
 import dataclasses
 import inspect
 import io
+import math
 import textwrap
 import tokenize
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from safemil.errors import InputError, unknown
+from safemil.checks import Range, fit
+from safemil.errors import InputError, shortened, unknown
 
 C = TypeVar("C")
+Width = Annotated[int, Range(1, 2**16)]  # of a hidden layer
+MOST_UPDATES = 2**31 - 1
+MOST_DRAWN = 1_000_000  # steps, segments or pairs of an update: more would not fit into memory
 
 
 def resolve(base: C, *changes: Mapping[str, object]) -> C:
     """Return `base` with each of `changes` applied in turn."""
-    merged: dict[str, object] = {}
+    merged = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}  # type: ignore[arg-type]
     for change in changes:
-        merged |= _checked(type(base), change)
-    return dataclasses.replace(base, **merged)  # type: ignore[type-var]
+        merged |= change
+    return type(base)(**_checked(type(base), merged))
 
 
 def complete(kind: type[C], values: Mapping[str, object]) -> C:
@@ -62,14 +66,6 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, object]:
     return parsed
 
 
-def read_toml(path: Path) -> dict[str, object]:
-    """Read the settings in a TOML file."""
-    try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file ({error}); write one `name = value` a line.") from None
-
-
 def to_toml(settings: Mapping[str, object]) -> str:
     """Write flat settings as TOML; None becomes "none", since TOML has no null."""
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in settings.items())
@@ -85,11 +81,16 @@ def spell(value: object) -> str:
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Refuse settings that are not above zero; None means the setting is off."""
+    """Refuse settings that are not above zero, or too large for any memory; None means the setting is off."""
     for name in names:
         value = getattr(config, name)
         if isinstance(value, int | float) and not value > 0:
             raise InputError(f"{name} must be above 0, got {value}.")
+        most = MOST_UPDATES if "updates" in name else MOST_DRAWN
+        if isinstance(value, int) and value > most:
+            raise InputError(f"{name} must be {most:,} or less, got {shortened(value)}.")
+        if name.startswith("lr") and value == math.inf:
+            raise InputError(f"{name} must be finite, got {value}.")
 
 
 def require_within(config: object, name: str, low: float, high: float) -> None:
@@ -129,43 +130,19 @@ def _comments(kind: type[Any]) -> dict[str, str]:
 def _parse_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
 def _fit(name: str, value: object, hint: Any) -> object:
     """Convert `value` to the type `hint`, or raise an error that says which values are possible."""
-    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    if types.NoneType in options and value in (None, "none"):
+    if hint == tuple[int, ...]:
+        hint = tuple[Width, ...]
+    if value == "none" and types.NoneType in typing.get_args(hint):  # TOML has no null
         return None
-    for option in options:
-        if typing.get_origin(option) is Literal and value in typing.get_args(option):
-            return value
-        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
-            return tuple(_fit(name, item, typing.get_args(option)[0]) for item in value)
-        if option is float and type(value) in (int, float):
-            return float(typing.cast(float, value))
-        if option is int and type(value) is float and value.is_integer():  # 1e6 is how people write a million
-            return int(value)
-        if isinstance(option, type) and type(value) is option:
-            return value
-    raise InputError(f"{name} must be {_spell(options)}, got {value!r}.")
-
-
-def _spell(options: Sequence[Any]) -> str:
-    words: list[str] = []
-    for option in options:
-        if typing.get_origin(option) is Literal:
-            words += [f'"{choice}"' for choice in typing.get_args(option)]
-        elif typing.get_origin(option) is tuple:
-            words.append("a list such as [256, 256]")
-        elif option is types.NoneType:
-            words.append("none")
-        else:
-            words.append(
-                {int: "a whole number", float: "a number", bool: "true or false"}.get(option, "a text")
-            )
-    return " or ".join(words)
+    if value == math.inf and float in (hint, *typing.get_args(hint)):  # switches some settings off
+        return value
+    return fit(name, value, hint)
 
 
 def _toml_value(value: object) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from safemil.algorithms import ALGORITHMS, find
 from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
 from safemil.errors import InputError
+from safemil.networks import CategoricalPolicy
 
 SMALL = {  # settings that make an update cheap, for the algorithms that have them
     "updates": 6,
@@ -137,6 +139,30 @@ def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, componen
     assert log_weights.shape[-1] == means.shape[-2] == components
     with pytest.raises(InputError, match="components must be above 0, got 0"):
         dataclasses.replace(config, components=0)
+
+
+def test_actions_that_are_choices_get_a_categorical_policy(name, dataset):
+    choices = 2 * jax.nn.one_hot(jnp.arange(len(dataset.unlabeled.actions)) % 2, 2) - 1
+    piles = [
+        dataclasses.replace(pile, actions=choices[: len(pile.actions)], discrete=True)
+        for pile in (dataset.unlabeled, dataset.nonpreferred)
+    ]
+    data, config = dataset._replace(unlabeled=piles[0], nonpreferred=piles[1]), small_config(name)
+    if name == "coptidice":
+        with pytest.raises(InputError, match="adds noise to actions, but these are choices; set noise=0"):
+            find(name).init(dataclasses.replace(config, noise=0.1), data, jax.random.key(0))
+
+    def act():
+        key = jax.random.key(0)
+        state = find(name).init(config, data, key)
+        state, _ = find(name).update(config, state, data, jnp.array(5), key)
+        return state.policy, find(name).act(state, data.unlabeled.observations, key)
+
+    policy, actions = jax.eval_shape(act)  # traced, not compiled
+    assert isinstance(policy, CategoricalPolicy)
+    assert actions.shape == choices.shape
+    with pytest.raises(InputError, match='loss "mse" is for actions that are numbers'):
+        dataclasses.replace(config, loss="mse").policy(data, jax.random.key(0))
 
 
 def test_a_module_says_what_it_is_and_where_it_comes_from(name):

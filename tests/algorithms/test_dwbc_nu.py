@@ -8,7 +8,7 @@ from jax.test_util import check_grads
 from safemil.algorithms import dwbc_nu
 from safemil.algorithms.dwbc_nu import Config, discriminator_loss, scaled_log_prob
 from safemil.errors import InputError
-from safemil.networks import Policy, ScalarNet
+from safemil.networks import GaussianPolicy, ScalarNet
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_slopes_of_the_loss_are_those_of_finite_differences(nonnegative):
 
 
 def test_log_prob_enters_between_zero_and_one_without_a_slope():
-    policy = Policy(3, 2, (4,), key=jax.random.key(0))
+    policy = GaussianPolicy(3, 2, (4,), key=jax.random.key(0))
     observations, actions = 1e3 * jnp.ones((5, 3)), jnp.linspace(-1, 1, 10).reshape(5, 2)
 
     @jax.jit

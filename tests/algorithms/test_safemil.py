@@ -39,7 +39,7 @@ from safemil.data.sampling import (
     sample_segments,
 )
 from safemil.errors import InputError
-from safemil.networks import CostNet, Policy
+from safemil.networks import CostNet, GaussianPolicy
 
 
 def first_observation(observations, actions):
@@ -62,7 +62,7 @@ def pile_with_costs(costs, lengths):
 @pytest.fixture(scope="module")
 def nets():
     key_cost, key_policy = jax.random.split(jax.random.key(0))
-    return CostNet(3, 2, [8, 8], key=key_cost), Policy(3, 2, [8], key=key_policy)
+    return CostNet(3, 2, [8, 8], key=key_cost), GaussianPolicy(3, 2, [8], key=key_policy)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from safemil.data import describing, formats, interchange, splitting, trajectories
+from safemil.data import describing, features, formats, interchange, splitting, trajectories
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
@@ -20,6 +20,6 @@ def test_the_page_names_every_format():
         assert f"`{suffix}`" in PAGE.read_text()
 
 
-@pytest.mark.parametrize("module", [interchange, describing, formats, splitting, trajectories])
+@pytest.mark.parametrize("module", [interchange, describing, features, formats, splitting, trajectories])
 def test_examples_in_docstrings_are_true(module):
     assert doctest.testmod(module).failed == 0

@@ -2,7 +2,8 @@
 
 `update(config, state, data, update, key)` is one update of training; the number `update` is the same for all
 seeds of a vectorised run, so a `lax.cond` on it stays a branch. An algorithm that needs the non-preferred
-pile, or true rewards and costs, says so in `NEEDS`; it is shown nothing else.
+pile, or true rewards and costs, says so in `NEEDS`; it is shown nothing else. A metric that an update does
+not compute is `NOT_COMPUTED`; a loss that is NaN or infinite ends training.
 """
 
 import inspect
@@ -11,12 +12,14 @@ from dataclasses import dataclass, is_dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from safemil.data.sampling import Dataset
 from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
+NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 

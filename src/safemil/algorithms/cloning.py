@@ -10,7 +10,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from safemil.data.sampling import Dataset, Pile
-from safemil.networks import Policy
+from safemil.errors import InputError
+from safemil.networks import CategoricalPolicy, GaussianPolicy, Policy
 from safemil.settings import require_positive, require_within
 
 Loss = Literal["nll", "mse"]
@@ -64,8 +65,15 @@ class Cloning:
         require_within(self, "weight_decay", 0, 1)
 
     def policy(self, data: Dataset, key: Array) -> Policy:
+        """Make the policy that fits the actions: categorical for choices, else a mixture of Gaussians."""
         sizes = data.unlabeled.observation_size, data.unlabeled.action_size
-        return Policy(*sizes, self.hidden_policy, components=self.components, key=key)
+        if not data.unlabeled.discrete:
+            return GaussianPolicy(*sizes, self.hidden_policy, components=self.components, key=key)
+        if self.loss == "mse":
+            raise InputError(
+                'the loss "mse" is for actions that are numbers, but these are choices; use "nll".'
+            )
+        return CategoricalPolicy(*sizes, self.hidden_policy, key=key)
 
     def decaying_optimiser(self, lr: float, updates: int) -> Optimiser:
         """Optimiser of a policy that is trained for `updates` updates."""

@@ -39,6 +39,7 @@ from safemil.data.sampling import (
     sample_steps,
     transitions_at,
 )
+from safemil.errors import InputError
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
@@ -123,6 +124,8 @@ class State(NamedTuple):
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
+    if data.unlabeled.discrete and config.noise > 0:
+        raise InputError("coptidice adds noise to actions, but these are choices; set noise=0.")
     key_nu, key_chi, key_policy = jax.random.split(key, 3)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     nu = ScalarNet(sizes[0], config.hidden_critic, key=key_nu)

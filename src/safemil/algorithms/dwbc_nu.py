@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import Dataset, Pile, sample_steps
 from safemil.networks import Policy, ScalarNet
@@ -111,7 +112,7 @@ def update(
     state, loss = jax.lax.cond(
         number % config.every == 0,
         lambda: _update_discriminator(config, state, data, key_discriminator),
-        lambda: (state, jnp.full((), jnp.nan)),
+        lambda: (state, jnp.full((), NOT_COMPUTED)),
     )
     state, metrics = _update_policy(config, state, data, key_policy)
     return state, {"loss/discriminator": loss} | metrics

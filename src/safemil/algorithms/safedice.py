@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import (
     Dataset,
@@ -187,7 +188,7 @@ def update(
     state, loss = jax.lax.cond(
         number < config.last_cost_update,
         lambda: _update_cost(config, state, data, key_cost),
-        lambda: (state, jnp.full((), jnp.nan)),
+        lambda: (state, jnp.full((), NOT_COMPUTED)),
     )
     state = _refresh_alpha(config, state, data, number)
     state, metrics = _update_nu_and_policy(config, state, data, key_policy)

@@ -34,6 +34,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms import calibrated
+from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
 from safemil.data.sampling import (
     Bags,
@@ -310,7 +311,7 @@ def update(
         state = _refresh_weights(config, state, data, number)
         state, policy_metrics = _update_policy(config, state, data, key_policy)
         return state, cost_metrics | policy_metrics
-    unknown = {name: jnp.full((), jnp.nan) for name in (*COST_METRICS, *POLICY_METRICS)}
+    unknown = {name: jnp.full((), NOT_COMPUTED) for name in (*COST_METRICS, *POLICY_METRICS)}
 
     def update_cost() -> tuple[State, dict[str, Float[Array, ""]]]:
         learned, metrics = _update_calibrated(config, state, data, number, key_cost)
@@ -359,12 +360,12 @@ def _update_calibrated(
     learner, judged = jax.lax.cond(
         (number % JUDGE_EVERY == JUDGE_EVERY - 1) | (number == half - 1) | finished,
         lambda: calibrated.judge(learner, data, number >= half),
-        lambda: (learner, jnp.full((), jnp.nan)),
+        lambda: (learner, jnp.full((), NOT_COMPUTED)),
     )
     state = state._replace(cost=learner)
     state = jax.lax.cond(finished, lambda: _finish_cost(config, state, data, key_round), lambda: state)
     ranking = state.cost.ranking
-    evidence = (jnp.where(finished, each, jnp.nan) for each in (ranking.auc, ranking.share))
+    evidence = (jnp.where(finished, each, NOT_COMPUTED) for each in (ranking.auc, ranking.share))
     return state, dict(zip(COST_METRICS, (loss, judged, *evidence), strict=True))
 
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
 from safemil.networks import Policy, ScalarNet
@@ -97,7 +98,7 @@ def update(
     state, loss = jax.lax.cond(
         number < config.last_reward_update,
         lambda: _update_reward(config, state, data, key_reward),
-        lambda: (state, jnp.full((), jnp.nan)),
+        lambda: (state, jnp.full((), NOT_COMPUTED)),
     )
     state, metrics = _update_policy(config, state, data, key_policy)
     return state, {"loss/reward": loss} | metrics

@@ -40,23 +40,30 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
+    from safemil.files import plain_name
 
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
         _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
-        out = out or Path("data") / name.replace(":", "-")
-        _make_piles(task, 200 if episodes is None else episodes, seed, out, overwrite)
+        out = out or Path("data") / plain_name("task", name.replace(":", "-"))
+        _make_piles(name, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
-def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
+def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool) -> None:
     """Write the two piles without their true costs, and held-out episodes with them."""
+    from safemil import __version__, catalog
     from safemil.data import save
     from safemil.data.piles import draw_piles
-    from safemil.files import atomic_folder
+    from safemil.files import atomic_folder, marked, require_free
 
+    require_free(out, overwrite=overwrite)
+    task, format = catalog.task(name), "safemil-piles"
+    assert task.demonstrate is not None
     piles = draw_piles(
         task.demonstrate,
         unlabeled=episodes,
@@ -64,10 +71,12 @@ def _make_piles(task: Any, episodes: int, seed: int, out: Path, overwrite: bool)
         rare_incidents=task.rare_incidents,
         seed=seed,
     )
-    with atomic_folder(out, mark="heldout.parquet", overwrite=overwrite) as folder:
+    with atomic_folder(out, marked("made.json", format), overwrite=overwrite) as folder:
         save(folder / "incidents.parquet", piles.nonpreferred)
         save(folder / "logs.parquet", piles.unlabeled)
         save(folder / "heldout.parquet", piles.heldout, piles.heldout_truth)
+        made = {"format": format, "task": name, "seed": seed, "safemil": __version__}
+        (folder / "made.json").write_text(dumps(made, indent=2) + "\n")
     print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
     print(out)
 
@@ -85,7 +94,8 @@ def _make_task(
     from safemil.behaviour.making import EPISODES, make
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
-    from safemil.files import require_free
+    from safemil.data.formats import STORE
+    from safemil.files import atomic_files, atomic_folder, require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -93,11 +103,13 @@ def _make_task(
     count = EPISODES if episodes is None else episodes
     trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
     if format == "store":
-        save(out, trajectories, annotations, format="store", manifest=manifest, overwrite=overwrite)
-        scatter(out / SCATTER, trajectories, annotations, task=task)
+        with atomic_folder(out, STORE, overwrite=overwrite) as folder:
+            save(folder, trajectories, annotations, format="store", manifest=manifest)
+            scatter(folder / SCATTER, trajectories, annotations, task=task)
     else:
-        save(out, trajectories, annotations, format="hdf5", overwrite=overwrite)
-        beside.write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        with atomic_files(out) as folder:
+            save(folder / out.name, trajectories, annotations, format="hdf5")
+            (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
     print(out)
 
@@ -231,20 +243,21 @@ def convert(
 
 
 def _print_description(path: Path, description: "Description") -> None:
-    from rich.console import Console
+    from safemil.terminal import console
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    for line in _summary(path, description):
-        console.print(line)
-    console.print(_column_table(description))
+    terminal = console()
+    lines: list[Any] = [*_summary(path, description), _column_table(description)]
     if description.constant:
-        console.print(f"constant columns: {', '.join(description.constant)}")
-    for names in description.duplicate:
-        console.print(f"equal columns: {', '.join(names)}")
-    for found in description.suspicious[:MOST_SUSPICIONS]:
-        console.print(f"suspicious: episode {found.episode}: {found.reason}")
+        lines.append(f"constant columns: {', '.join(description.constant)}")
+    lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
+    lines += [
+        f"suspicious: episode {found.episode}: {found.reason}"
+        for found in description.suspicious[:MOST_SUSPICIONS]
+    ]
     if len(description.suspicious) > MOST_SUSPICIONS:
-        console.print(f"and {len(description.suspicious) - MOST_SUSPICIONS} more; --json gives all.")
+        lines.append(f"and {len(description.suspicious) - MOST_SUSPICIONS} more; --json gives all.")
+    for line in lines:
+        terminal.print(line, soft_wrap=True)
 
 
 def _summary(path: Path, description: "Description") -> list[str]:

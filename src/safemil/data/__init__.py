@@ -2,7 +2,8 @@
 
 from safemil.data.describing import Description, describe, shared_episodes
 from safemil.data.formats import load, load_annotated, read_manifest, save
-from safemil.data.interchange import Columns
+from safemil.data.incidents import Piles
+from safemil.data.interchange import Columns, Fill, Options
 from safemil.data.splitting import Split, save_split, split
 from safemil.data.trajectories import Annotations, Trajectories, recorded_actions, scaled_actions
 
@@ -10,6 +11,9 @@ __all__ = [
     "Annotations",
     "Columns",
     "Description",
+    "Fill",
+    "Options",
+    "Piles",
     "Split",
     "Trajectories",
     "describe",

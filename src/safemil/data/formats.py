@@ -5,21 +5,36 @@ file that no built-in format recognises (or only CSV, under another suffix), and
 no built-in format has.
 """
 
+import glob
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, overload
+from urllib.parse import unquote
 
 from safemil import plugins
-from safemil.data import csv, hdf5, parquet, store
-from safemil.data.interchange import Bounds, Columns, Contents, Options
+from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
+from safemil.data.columns import natural
+from safemil.data.incidents import Piles, piles_of, split_contents
+from safemil.data.interchange import (
+    ActionKind,
+    Bounds,
+    Columns,
+    Contents,
+    Fill,
+    Options,
+    PathLike,
+    Paths,
+    join_contents,
+    listed,
+)
+from safemil.data.table import Loaded, Part, from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_file, atomic_folder, require_free
-
-PathLike = str | os.PathLike[str]
+from safemil.files import atomic_file, atomic_folder, marked, require_free
 
 
 class Format(Protocol):
@@ -42,43 +57,190 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "parquet": parquet,
     "hdf5": hdf5,
     "store": store,
+    "lerobot": lerobot,
+    "minari": minari,
+    "ros": rosbag,
     "csv": csv,  # last, since almost any text could be CSV
 }
-NAMES = Columns()
+STORE = marked(store.DESCRIPTION, store.FORMAT)
+
+
+class Reading(TypedDict, total=False):
+    """Arguments of `load` that say how files are read."""
+
+    columns: Columns
+    action_bounds: Bounds | None
+    fill: Iterable[str]
+    max_gap: float | str | None
+    action_kind: ActionKind | None
+
+
+@overload
+def load(paths: Paths, **reading: Unpack[Reading]) -> Trajectories: ...
+
+
+@overload
+def load(
+    paths: Paths,
+    *,
+    incident: str,
+    incident_episodes: Iterable[object] | None = None,
+    **reading: Unpack[Reading],
+) -> Piles: ...
+
+
+@overload
+def load(paths: Paths, *, incident_episodes: Iterable[object], **reading: Unpack[Reading]) -> Piles: ...
 
 
 def load(
-    path: PathLike,
+    paths: Paths,
     *,
-    columns: Columns = NAMES,
-    action_bounds: Bounds | None = None,
-) -> Trajectories:
-    """Read the episodes of a file or a store of any format, without rewards and costs.
+    incident: str | None = None,
+    incident_episodes: Iterable[object] | None = None,
+    **reading: Unpack[Reading],
+) -> Trajectories | Piles:
+    """Read the episodes of files or a store of any format, without rewards and costs.
 
-    `columns` are the names of the columns of a table. `action_bounds` are the lowest and the highest action,
-    one number each or one per column; the default is the bounds in the file, else -1 and 1.
+    `paths` is a file, a folder of files, a pattern such as "logs/*.csv", or several of them. With `incident`,
+    a column that is true at incidents (or "column=value"), or with `incident_episodes`, names of episodes,
+    the result is both piles: `nonpreferred` and `unlabeled`.
+
+    How files are read:
+
+    - `columns`: names of the columns of a table, as `Columns`
+    - `action_bounds`: the lowest and the highest action, one number each or one per column; the default is
+      the bounds in the file, else -1 and 1
+    - `fill`: rules for empty cells, such as "gap_*=90", "speed=previous" or "gap_*=flag"
+    - `max_gap`: no segment crosses a longer step: a number in the units of the step column, or "1s"
+    - `action_kind`: "discrete" if whole numbers are choices, as texts are
     """
-    return read(path, Options(columns, action_bounds)).trajectories
+    options = _options(reading, incident, incident_episodes)
+    contents = read(paths, options)
+    if not options.tells_incidents:
+        return contents.trajectories
+    with _naming(paths):
+        return piles_of(contents, options)
 
 
-def load_annotated(
-    path: PathLike,
-    *,
-    columns: Columns = NAMES,
-    action_bounds: Bounds | None = None,
-) -> tuple[Trajectories, Annotations]:
+def load_annotated(paths: Paths, **reading: Unpack[Reading]) -> tuple[Trajectories, Annotations]:
     """Read episodes as `load` does, and their rewards and costs, which the file must hold."""
-    contents = read(path, Options(columns, action_bounds))
-    with _naming(path):
+    contents = read(paths, _options(reading))
+    with _naming(paths):
         return contents.trajectories, contents.annotations()
 
 
-def read(path: PathLike, options: Options) -> Contents:
-    """Read everything in a file."""
-    path = Path(path)
-    format = _recognised(path)
-    with _naming(path):
-        return format.read(path, options)
+def read(paths: Paths, options: Options) -> Contents:
+    """Read everything in a file, or in all files of a log; say what a user should know of its names."""
+    with _naming(paths):
+        found = _files(paths)
+        if len(found) == 1 and found[0].path == Path(found[0].given):
+            contents = _recognised(found[0].path).read(found[0].path, options)
+        else:
+            contents = _read_all(found, options)
+    return contents
+
+
+def read_like(paths: Paths, options: Options) -> Contents:
+    """Read other files in the way that `options` tell; formats without columns need no such rules."""
+    with _naming(paths):
+        plain = all(_recognised(file.path) in (store, hdf5) for file in _files(paths))
+    return read(paths, Options() if plain else options)
+
+
+def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
+    """Read piles by name; one log gives both, by its incidents, if the options tell them."""
+    if not options.tells_incidents:
+        return {name: read(where, options) for name, where in paths.items()}
+    logs = paths["unlabeled"]
+    contents = read(logs, options)
+    with _naming(logs):
+        return split_contents(contents, options)
+
+
+def _options(
+    reading: Reading, incident: str | None = None, episodes: Iterable[object] | None = None
+) -> Options:
+    return Options(
+        columns=reading.get("columns", Columns()),
+        action_bounds=reading.get("action_bounds"),
+        incident=incident,
+        incident_episodes=None if episodes is None else tuple(str(name) for name in episodes),
+        fills=tuple(Fill.parse(each) for each in reading.get("fill", ())),
+        max_gap=reading.get("max_gap"),
+        action_kind=reading.get("action_kind"),
+    )
+
+
+class File(NamedTuple):
+    """File of a log."""
+
+    path: Path
+    given: str  # the argument that it comes from
+    label: str  # path within the log, with / between folders
+
+
+def _files(paths: Paths) -> list[File]:
+    """Expand folders and patterns; each file once, sorted by its place in the log."""
+    given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
+    if not found:
+        raise InputError("which files? got no path.")
+    top = os.path.commonpath([path.parent for path in found])
+    return sorted(
+        (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),
+        key=lambda file: natural(file.label),
+    )
+
+
+def _expanded(path: Path) -> list[Path]:
+    """Files that a path stands for: itself, those in a folder that no format reads, or all that match."""
+    if not path.exists() and glob.has_magic(str(path)):
+        matched = [Path(each) for each in glob.glob(str(path), recursive=True)]
+        if not matched:
+            raise InputError(f"no file or folder matches {path}.")
+        return [file for each in matched for file in _expanded(each)]
+    if not path.is_dir() or any(format.recognises(path) for format in FORMATS.values()):
+        return [path]
+    inside = (each for each in path.rglob("*") if _is_table(each, path))
+    return [*inside] or [path]
+
+
+def _is_table(path: Path, folder: Path) -> bool:
+    """Whether a file of a folder is a table by its name; hidden ones and those with _ are notes of tools."""
+    parts = path.relative_to(folder).parts
+    hidden = any(part.startswith((".", "_")) for part in parts)
+    return not hidden and path.name.lower().endswith((*csv.SUFFIXES, *parquet.SUFFIXES)) and path.is_file()
+
+
+def _read_all(files: Sequence[File], options: Options) -> Contents:
+    """Read several files as one log: tables as one table, other formats one after the other."""
+    formats = [_recognised(file.path) for file in files]
+    if all(format in (csv, parquet) for format in formats):
+        return from_parts([_part(file) for file in files], options)
+    contents = []
+    for file, format in zip(files, formats, strict=True):
+        with _naming(file.path):
+            contents.append(format.read(file.path, options))
+    return join_contents(contents, [file.label for file in files])
+
+
+def _part(file: File) -> Part:
+    with _naming(file.path):
+        opened = (parquet if parquet.recognises(file.path) else csv).part(file.path)
+
+    def load(names: list[str]) -> Loaded:
+        with _naming(file.path):
+            return opened.load(names)
+
+    folders = [part.split("=", 1) for part in file.path.parent.parts if "=" in part]
+    partition = {name: unquote(value) for name, value in folders}
+    return replace(opened, load=load, path=file.label, partition=partition)
+
+
+def located(path: PathLike) -> Path:
+    """Path of a file or folder; a Minari dataset may be given by its id, if nothing else has this name."""
+    return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
 
 
 def save(
@@ -125,9 +287,9 @@ def find(name: str) -> Format:
 
 def format_for(path: PathLike) -> str:
     """Name of the format that a path's suffix chooses."""
-    suffix = Path(path).suffix.lower()
+    suffix, whole = Path(path).suffix.lower(), Path(path).name.lower()
     for name, format in FORMATS.items():
-        if suffix in format.SUFFIXES:
+        if format.SUFFIXES and whole.endswith(format.SUFFIXES):
             return name
     found, errors = _first_installed(lambda format: suffix in format.SUFFIXES) if suffix else (None, [])
     if found is None and errors:
@@ -148,10 +310,12 @@ def _contents(
 def _recognised(path: Path) -> Format:
     if not path.exists():
         raise InputError(f"there is no file or folder {path}.")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is a pipe or a device; need a file or a folder, which can be read twice.")
     builtin = next((format for format in FORMATS.values() if format.recognises(path)), None)
     suffix = path.suffix.lower()
     # Almost any text looks like CSV, so a package's format comes before it if the file has its suffix.
-    if builtin is not None and (builtin is not csv or suffix in csv.SUFFIXES):
+    if builtin is not None and (builtin is not csv or path.name.lower().endswith(csv.SUFFIXES)):
         return builtin
     name, errors = _first_installed(
         lambda format: format.recognises(path) and (builtin is None or suffix in format.SUFFIXES)
@@ -201,14 +365,15 @@ def _loaded(entry: EntryPoint) -> Format:
 @contextmanager
 def _writable(path: Path, format: Format, overwrite: bool) -> Iterator[Path]:
     require_free(path, overwrite=overwrite)
-    folder = atomic_folder(path, mark=store.DESCRIPTION, overwrite=overwrite)
+    folder = atomic_folder(path, STORE, overwrite=overwrite)
     with atomic_file(path) if format.SUFFIXES else folder as target:
         yield target
 
 
 @contextmanager
-def _naming(path: PathLike) -> Iterator[None]:
+def _naming(paths: Paths) -> Iterator[None]:
     """Put the path in front of error messages."""
+    path = paths if isinstance(paths, str | os.PathLike) else listed([str(each) for each in paths], 3)
     try:
         yield
     except InputError as error:

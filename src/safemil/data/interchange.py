@@ -1,8 +1,9 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,7 +22,11 @@ from safemil.data.trajectories import (
 )
 from safemil.errors import InputError
 
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
+SMALL, MOST_IN_SMALL = 1_000_000, 100_000_000  # bytes of a small file, and of the data that it may declare
+MOST_PER_BYTE = 1000  # of a larger file; gzip reaches this where all bytes are the same
 
 
 ColumnSpec = str | tuple[str, ...] | None
@@ -112,6 +117,14 @@ class Options:
         if self.columns != Columns() or self.incident is not None or self.fills:
             raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
 
+    @property
+    def tells_incidents(self) -> bool:
+        return self.incident is not None or self.incident_episodes is not None
+
+    def without_incidents(self) -> Self:
+        """How to read other logs in the same way, in which nobody has looked for incidents."""
+        return replace(self, incident=None, incident_episodes=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold.
 
@@ -178,8 +191,20 @@ class Contents:
     manifest: dict[str, Any] = field(default_factory=dict)  # origin of the episodes, kept by stores
     incidents: Bools | None = None  # (steps,) where the incident column is true; None if none was asked for
     resolved: Options | None = None  # options with names instead of patterns; None if the format has no names
-    faults: tuple[str, ...] = ()  # what was passed over, if the options are `lenient`
+    incident_values: str = ""  # what the incident column holds, for messages
+    faults: tuple[str, ...] = ()  # why episodes were passed over, if the options are `lenient`
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
+    declared: int | None = None  # episodes in the file, with those passed over; None if all were read
+    empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
+
+    def __post_init__(self) -> None:
+        for name, values in zip(self.names, (self.rewards, self.costs), strict=True):
+            steps = self.trajectories.steps
+            if values is not None and (values.shape != (steps,) or values.dtype.kind not in "fiub"):
+                raise InputError(
+                    f'"{name}" must hold one number for each of the {steps} steps, but holds '
+                    f"{values.dtype} of shape {values.shape}."
+                )
 
     def annotations(self) -> Annotations:
         """Return rewards and costs; raise if they are missing or not finite."""
@@ -190,6 +215,51 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def single_path(paths: Paths) -> Path:
+    """First of the paths."""
+    return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
+
+
+def check_declared_size(path: Path, declared: int) -> None:
+    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(each.stat().st_size for each in files if each.is_file())
+    if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
+        raise InputError(
+            f"there are {size:,} bytes, but they declare {declared:,} bytes of data: they are damaged, or "
+            "made to fill the memory; if the data are real, write them again without compression."
+        )
+
+
+def join_contents(parts: Sequence[Contents], labels: Sequence[str]) -> Contents:
+    """Join what several files hold; where names of episodes repeat, each is preceded by its file's label."""
+    names = [name for part in parts for name in part.trajectories.ids.tolist()]
+    held = [part.trajectories for part in parts]
+    notes = [note for part in parts for note in part.notes]
+    if len({str(name) for name in names}) < len(names):
+        held = [
+            each.renamed([f"{label}/{name}" for name in each.ids])
+            for each, label in zip(held, labels, strict=True)
+        ]
+        notes.append("names of episodes are in several files, and are told apart by the file")
+
+    def joined(name: str) -> npt.NDArray[Any] | None:
+        found = [getattr(part, name) for part in parts]
+        return None if any(each is None for each in found) else np.concatenate(found)
+
+    return Contents(
+        Trajectories.concatenate(held),
+        rewards=joined("rewards"),
+        costs=joined("costs"),
+        names=parts[0].names,
+        incidents=joined("incidents"),
+        incident_values=listed(part.incident_values for part in parts),
+        resolved=parts[0].resolved,
+        faults=tuple(fault for part in parts for fault in part.faults),
+        notes=tuple(notes),
+    )
 
 
 def begins_with(path: Path, magic: bytes) -> bool:
@@ -204,8 +274,7 @@ def in_unit_box(
     actions: npt.NDArray[Any], given: Bounds | None, recorded: Bounds | None, names: list[str]
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Scale actions to [-1, 1] from the bounds given, else those recorded in the file, else -1 and 1."""
-    low, high = (_per_column(bound, len(names)) for bound in given or recorded or (-1.0, 1.0))
-    check_bounds(low, high)
+    low, high = action_limits(given, recorded, names)
     scaled = scaled_actions(actions, low, high)
     far = (np.abs(scaled) > 1 + ROUNDING) & np.isfinite(scaled)
     if far.any():
@@ -216,6 +285,15 @@ def in_unit_box(
             "low and high, one number each or one per column."
         )
     return scaled, low, high
+
+
+def action_limits(
+    given: Bounds | None, recorded: Bounds | None, names: Sequence[str]
+) -> tuple[Doubles, Doubles]:
+    """Bounds of each action column: those given, else those recorded in the file, else -1 and 1."""
+    low, high = (_per_column(bound, len(names)) for bound in given or recorded or (-1.0, 1.0))
+    check_bounds(low, high)
+    return low, high
 
 
 def written_actions(trajectories: Trajectories) -> npt.NDArray[Any]:
@@ -242,9 +320,9 @@ def bounds_from_json(text: str | bytes) -> Bounds:
     try:
         found = json.loads(text)
         return found["action_low"], found["action_high"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
-            f"the recorded action bounds can't be read ({text!r}); write the file again."
+            f"the recorded action bounds can't be read ({text[:100]!r}); write the file again."
         ) from error
 
 
@@ -252,7 +330,7 @@ def _per_column(bound: npt.ArrayLike, size: int) -> Doubles:
     try:
         array = np.atleast_1d(np.asarray(bound, np.float64))
         return np.broadcast_to(array, (size,))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"an action bound must be one number or {size}, one per action column; got {bound!r}."
         ) from error

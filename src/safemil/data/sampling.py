@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from safemil.data.trajectories import Annotations, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 Length = int | Literal["full"]
 ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
@@ -38,8 +38,8 @@ class Scaler(NamedTuple):
         observations = trajectories.observations
         mean = observations.mean(axis=0, dtype=np.float64)
         deviation = observations.std(axis=0, dtype=np.float64)
-        rounding = np.maximum(1e-6 * np.abs(observations).max(axis=0), np.finfo(np.float32).tiny)
-        deviation = np.where(deviation > rounding, deviation, 1.0)
+        constant = is_constant(deviation, np.abs(observations).max(axis=0))
+        deviation = np.where(constant, 1.0, deviation)
         return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
 
     def __call__(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch S"]:
@@ -58,6 +58,7 @@ class Pile(eqx.Module):
     has_final: Bool[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
     longest: int = eqx.field(static=True)
+    discrete: bool = eqx.field(static=True)  # actions are choices, a column each
 
     @staticmethod
     def of(trajectories: Trajectories, scaler: Scaler) -> "Pile":
@@ -70,6 +71,7 @@ class Pile(eqx.Module):
             has_final=jnp.asarray(trajectories.has_final),
             terminated=jnp.asarray(trajectories.terminated),
             longest=int(trajectories.lengths.max()),
+            discrete=trajectories.action_categories is not None,
         )
 
     @property
@@ -104,13 +106,15 @@ class Dataset(NamedTuple):
         )
 
     @staticmethod
-    def empty(observation_size: int, action_size: int) -> "Dataset":
-        """Make a dataset of one step of zeros, which gives an algorithm's networks their shapes."""
-        one = Trajectories(np.zeros((1, observation_size)), np.zeros((1, action_size)), [1])
-        pile = dataclasses.replace(
-            Pile.of(one, Scaler.of(one)), longest=sys.maxsize
-        )  # allows any segment length
-        return Dataset(pile, pile, jnp.zeros(1), jnp.zeros(1))
+    def empty(
+        observation_size: int, action_size: int, discrete: bool = False, *, episodes: int = 1
+    ) -> "Dataset":
+        """Make episodes of one step of zeros, which give an algorithm's networks their shapes."""
+        observations, actions = np.zeros((episodes, observation_size)), np.zeros((episodes, action_size))
+        one = Trajectories(observations, actions, np.ones(episodes, np.int64))
+        # A pile whose episodes are that long allows any segment length.
+        pile = dataclasses.replace(Pile.of(one, Scaler.of(one)), longest=sys.maxsize, discrete=discrete)
+        return Dataset(pile, pile, jnp.zeros(episodes), jnp.zeros(episodes))
 
 
 class Segments(NamedTuple):

@@ -8,13 +8,15 @@ from typing import Any, Literal
 import numpy as np
 
 from safemil.arrays import Bools, Doubles, Ints
-from safemil.data.formats import PathLike, save
+from safemil.data.formats import save
+from safemil.data.interchange import PathLike
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_folder
+from safemil.files import atomic_folder, marked
 
 ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"
+FORMAT = "safemil-split"  # in the manifest: only a folder that has it is overwritten
 HINDSIGHT_STORE = "hindsight"
 HINDSIGHT = ("nonpreferred_episodes", "unlabeled_episodes", "unlabeled_is_preferred")
 COST_SHARE = 0.25  # top and bottom 25% of total cost, as in Appendix D
@@ -61,7 +63,7 @@ def split(
 
     No episode is in both piles. The draw, and the order of a pile, depend only on `seed`.
     """
-    _check(nonpreferred, unlabeled, preferred_share)
+    _check(nonpreferred, unlabeled, preferred_share, seed)
     good = round(preferred_share * unlabeled)
     bad = nonpreferred + unlabeled - good
     found = kinds(trajectories, annotations, return_rule)
@@ -87,7 +89,7 @@ def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], ove
     The store `hindsight` is the unlabeled pile with its rewards and costs, for algorithms that need them.
     `manifest.json` says which episodes are preferred.
     """
-    with atomic_folder(path, mark=MANIFEST, overwrite=overwrite) as folder:
+    with atomic_folder(path, marked(MANIFEST, FORMAT), overwrite=overwrite) as folder:
         save(folder / "nonpreferred", piles.nonpreferred, manifest={**manifest, "pile": "nonpreferred"})
         save(folder / "unlabeled", piles.unlabeled, manifest={**manifest, "pile": "unlabeled"})
         save(
@@ -96,7 +98,11 @@ def save_split(path: PathLike, piles: Split, *, manifest: Mapping[str, Any], ove
             piles.annotations,
             manifest={**manifest, "pile": "unlabeled"},
         )
-        described = {**manifest, **{name: getattr(piles, name).tolist() for name in HINDSIGHT}}
+        described = {
+            "format": FORMAT,
+            **manifest,
+            **{name: getattr(piles, name).tolist() for name in HINDSIGHT},
+        }
         (folder / MANIFEST).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
@@ -134,7 +140,9 @@ def _low_and_high(costs: Doubles, low: float, high: float) -> tuple[Bools, Bools
     return below if below.any() else tied, above if above.any() else tied
 
 
-def _check(nonpreferred: int, unlabeled: int, preferred_share: float) -> None:
+def _check(nonpreferred: int, unlabeled: int, preferred_share: float, seed: int) -> None:
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
     if nonpreferred < 1 or unlabeled < 1:
         raise InputError(f"both piles need at least one episode, asked for {nonpreferred} and {unlabeled}.")
     if not 0 <= preferred_share <= 1:

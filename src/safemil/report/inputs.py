@@ -14,10 +14,10 @@ from safemil.api import Run
 from safemil.arrays import Floats
 from safemil.behaviour.making import recorded_seeds
 from safemil.data import Trajectories
-from safemil.data.formats import read
-from safemil.data.interchange import Contents, Options
+from safemil.data.formats import read, read_piles
+from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
-from safemil.errors import InputError, InputWarning
+from safemil.errors import InputWarning
 from safemil.evaluate import Evaluation, check_fits
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
@@ -51,7 +51,7 @@ class Material:
 
 def gather(
     path: Path,
-    piles: Mapping[str, Path],
+    piles: Mapping[str, Paths],
     options: Options,
     *,
     compare: Path | None = None,
@@ -59,9 +59,9 @@ def gather(
 ) -> Material:
     """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
     directory, run = RunDirectory(path), Run.load(path)
-    contents = {name: _matched(run, read(where, options)) for name, where in piles.items()}
+    contents = {name: _matched(run, each) for name, each in read_piles(piles, options).items()}
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
-    truth = _truth(run, unlabeled, piles["unlabeled"], options)
+    truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")
@@ -69,7 +69,7 @@ def gather(
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size)
+            check_fits(task, each.observation_size, each.action_size, each.action_categories)
     return Material(
         name=path.resolve().name,
         run=run,
@@ -83,10 +83,8 @@ def gather(
         task=task,
         scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
         seeds=episode_seeds(origin, unlabeled.trajectories),
-        risk=_risk(run, unlabeled.trajectories) if run.learns_cost else None,
-        nonpreferred_risk=(
-            _risk(run, nonpreferred.trajectories) if run.learns_cost and nonpreferred else None
-        ),
+        risk=run.cost(unlabeled.trajectories) if run.learns_cost else None,
+        nonpreferred_risk=(run.cost(nonpreferred.trajectories) if run.learns_cost and nonpreferred else None),
         evaluated=evaluated,
         compared=compared,
         compared_name=compare.resolve().name if compare else "",
@@ -96,16 +94,6 @@ def gather(
 
 def _matched(run: Run, contents: Contents) -> Contents:
     return replace(contents, trajectories=run.match(contents.trajectories))
-
-
-def _risk(run: Run, held: Trajectories) -> Costs:
-    found = run.cost(held)
-    if not all(np.isfinite(each).all() for each in found):
-        raise InputError(
-            f"the cost that {run.path} learned is not a number everywhere: its training has diverged (see "
-            "metrics.jsonl); train it again with a smaller learning rate."
-        )
-    return found
 
 
 def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Contents:
