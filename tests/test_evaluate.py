@@ -130,7 +130,7 @@ def test_an_evaluation_is_read_as_it_was_written(found, tmp_path):
 
 
 def test_a_learning_curve_leaves_the_training_as_it_is(tmp_path):
-    """And a run that is stopped at an evaluation and resumed writes the same lines and the same weights."""
+    """A run that is stopped at an evaluation and resumed writes the same lines and the same weights."""
     piles = toy.make_piles("speed", nonpreferred=2, unlabeled=4, heldout=2)
     curve = evaluate.curve("toy:speed", episodes=2)
     calls = []
