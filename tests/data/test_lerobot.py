@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from safemil.cli import main
 from safemil.data import Columns, Options, Piles, load
-from safemil.data.filling import filled_row
+from safemil.data.filling import fill_rows
 from safemil.data.formats import read
 from safemil.data.interchange import Fill
 from safemil.errors import InputError, InputWarning
@@ -201,10 +201,11 @@ def test_resolved_options_read_another_file_in_the_same_way(log):
 def test_a_rule_that_fills_nothing_and_a_single_row(log):
     with pytest.raises(InputError, match='is called "gpa_front", which should be filled'):
         load(log(), columns=COLUMNS, fill=["gpa_front=1"])
-    with pytest.raises(InputError, match="gap is empty, and no rule"):
-        filled_row({"gap": None}, ["gap"], [Fill("gap", "previous")])
-    with pytest.raises(InputError, match="has no gap"):
-        filled_row({}, ["gap"], [])
+    nothing = np.full((1, 1), np.nan, np.float32)
+    with pytest.raises(InputError, match="previous, needs an earlier row"):
+        fill_rows(nothing, ["gap"], [Fill("gap", "previous")])
+    with pytest.raises(InputError, match="no rule fills it"):
+        fill_rows(nothing, ["gap"], [])
 
 
 def test_the_incident_column_is_never_observed(log):

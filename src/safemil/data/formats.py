@@ -184,7 +184,7 @@ def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
         for name in held:
             if [*part.columns].count(name) > 1:
                 raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
-        table = part.load(held).whole(held).select(held)
+        table = part.load(held, ()).whole(held).select(held)
         tables.append(with_partition(table, part, wanted))
     try:
         return pa.concat_tables(tables, promote_options="permissive")
