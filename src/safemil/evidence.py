@@ -25,7 +25,7 @@ import numpy.typing as npt
 from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.files import atomic_file
+from safemil.files import atomic_file, read_json
 from safemil.ranks import pairs_won, share_like
 from safemil.stats import LEVEL, SAMPLES, Interval
 
@@ -212,14 +212,12 @@ class Evidence:
         """Read evidence.json from a folder."""
         path = Path(folder) / FILE
         try:
-            content = json.loads(path.read_text())
+            content = read_json(path)
         except FileNotFoundError:
             raise InputError(
                 f"{folder} holds no evidence: it has no {FILE}. Its algorithm or preset measures none, or "
                 "training has not ended; train safemil with its default settings to get it."
             ) from None
-        except ValueError as error:
-            raise InputError(f"{path} is damaged ({error}); train again, or restore the file.") from None
         try:
             return cls.from_json(content)
         except InputError as error:

@@ -4,6 +4,7 @@ CSV has no place for action bounds.
 """
 
 import csv as text_csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,10 @@ def part(path: Path) -> Part:
             f"the first line names {line.count(separator) + 1:,} columns, but {MOST_COLUMNS:,} can be read; "
             "is it a table?"
         )
-    columns = next(text_csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    try:
+        columns = next(text_csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    except text_csv.Error as error:
+        raise InputError(f"the first line does not name columns: {error}.") from error
     return Part(columns, lambda names, narrow: _load(path, separator, names, narrow))
 
 
@@ -118,7 +122,7 @@ def _first_line(path: Path) -> str:
     try:
         with pa.input_stream(str(path), compression=_compression(path)) as stream:
             start: bytes = stream.read(LONGEST_HEADER)
-        text = start.split(b"\n", 1)[0].decode("utf-8-sig")
+        text = re.split(rb"[\r\n]", start, maxsplit=1)[0].decode("utf-8-sig")
     except (UnicodeDecodeError, pa.ArrowException, OSError):
         return ""
     return "" if "\0" in text else text

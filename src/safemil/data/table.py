@@ -142,6 +142,13 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
 
     The result does not depend on the order of parts, rows and columns.
     """
+    try:
+        return _from_parts(parts, options)
+    except pa.ArrowException as error:  # of a type for which Arrow does not do what a part needs
+        raise InputError(f"a column is of a type that can't be read: {error}.") from error
+
+
+def _from_parts(parts: Sequence[Part], options: Options) -> Contents:
     recorded = _recorded(parts)
     chosen = _plan(parts, options, recorded)
     loaded = [_load(part, chosen) for part in parts]
@@ -301,11 +308,13 @@ def _check_types(loaded: Sequence[Loaded], chosen: Plan, options: Options) -> No
     numbers = [chosen.reward, chosen.cost, chosen.terminated, *chosen.observation]
     if options.action_kind == "continuous" or len(chosen.action) > 1:
         numbers += chosen.action
+    single = (chosen.reward, chosen.cost, chosen.terminated, *chosen.flags)
     wrong = {
         name: str(kind)
         for each in loaded
-        for name in numbers
-        if name in each.schema.names and not _is_number(kind := each.schema.field(name).type)
+        for name in (*numbers, *chosen.flags)
+        if name in each.schema.names
+        and (not _is_number(kind := each.schema.field(name).type) or (name in single and _is_list(kind)))
     }
     if wrong:
         faults = [f'"{name}" must hold numbers, but holds {kind}' for name, kind in wrong.items()]
@@ -389,6 +398,8 @@ def _numbers(array: pa.Array, width: int, name: str) -> Iterator[tuple[int, npt.
         )
     present, inner = np.asarray(array.is_valid()), array.flatten()
     values = np.full((len(array), width), np.nan, np.float64)
+    if not _is_number(inner.type) or _is_list(inner.type):
+        raise InputError(f'the lists in "{name}" must hold numbers, but hold {inner.type}.')
     values[present] = _floats(inner).reshape(-1, width)
     for entry in range(width):
         yield entry, values[:, entry], array.null_count + inner.null_count
