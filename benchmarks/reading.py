@@ -6,7 +6,6 @@ Each read runs in a process of its own. `speed` is the plain read's time divided
 aim); `memory` is the growth of the peak, divided by the size of the arrays (2.5 or less is the aim).
 """
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -52,10 +51,16 @@ def plain(path: Path) -> None:
 
 def measure(how: str, path: Path) -> None:
     """Print seconds and the growth of the peak in bytes."""
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before, started = peak(), time.perf_counter()
     plain(path) if how == "plain" else load(path)
     seconds = time.perf_counter() - started
-    print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print(seconds, peak() - before)
+
+
+def peak() -> int:
+    """Most bytes that this process has held; `ru_maxrss` would count those of the process that started it."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def measured(how: str, path: Path) -> tuple[float, float]:
