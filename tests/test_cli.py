@@ -67,7 +67,7 @@ def test_the_help_of_a_command_opens_with_an_example_that_names_it(command, caps
 @pytest.mark.parametrize(
     ("command", "usage"),
     [
-        ("score", "RUN LOGS --out FILE"),
+        ("score", "RUN LOGS ... --out FILE"),
         ("evaluate", "RUN --task TASK"),
         ("report", "RUN_OR_RESULTS [DATA] --out FILE"),
         ("algorithms", "[NAME]"),
