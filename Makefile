@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test check coverage demo docs lock clean
+.PHONY: fuzz test check coverage demo docs lock clean
 
 test: check  ## set up, then run linters, type checks and tests
 	$(BIN)/python -m pytest
@@ -17,6 +17,11 @@ check: $(STAMP)  ## linters, type checks and the import contracts of pyproject.t
 
 coverage: $(STAMP)  ## run the tests and print which lines of the package none of them reaches
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+
+CASES ?= 20000
+SEED  ?= 0
+fuzz: $(STAMP)  ## read CASES damaged inputs of every kind, in child processes with limits; see SECURITY.md
+	$(BIN)/python tests/fuzz/campaign.py --cases $(CASES) --seed $(SEED)
 
 demo: $(STAMP)  ## make data, learn a safe policy from it, report
 	$(BIN)/safemil demo --overwrite

@@ -17,7 +17,7 @@ import tyro
 from safemil import loop
 from safemil.algorithms import ALGORITHMS, find
 from safemil.bench.datasets import piles, prepare
-from safemil.bench.grid import DATA
+from safemil.bench.grid import Data
 from safemil.data.sampling import Dataset, Scaler
 from safemil.files import atomic_file
 from safemil.progress import bar
@@ -57,7 +57,7 @@ def main(
 
 def stays_finite(task: str, algorithm: str, updates: int, folder: Path) -> bool:
     prepare(task, folder)
-    drawn = piles(task, folder, DATA)
+    drawn = piles(task, folder, vars(Data()))
     data = Dataset.of(
         Scaler.of(drawn.unlabeled),
         drawn.unlabeled,

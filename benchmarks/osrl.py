@@ -32,7 +32,7 @@ from safemil import evaluate, loop
 from safemil.algorithms import coptidice, find
 from safemil.api import Run
 from safemil.bench.datasets import piles, prepare
-from safemil.bench.grid import DATA
+from safemil.bench.grid import Data
 from safemil.data.sampling import Dataset, Scaler, transitions_at
 from safemil.data.trajectories import recorded_actions
 from safemil.files import atomic_file
@@ -113,7 +113,7 @@ def compare(
     task: str, folder: Path, config: coptidice.Config, command: list[str], seed: int
 ) -> tuple[Side, Side]:
     prepare(task, folder)
-    drawn = piles(task, folder, DATA)
+    drawn = piles(task, folder, vars(Data()))
     scaler = Scaler.of(drawn.unlabeled)
     data = Dataset.of(scaler, drawn.unlabeled, annotations=drawn.annotations)
     method = find("coptidice")

@@ -130,6 +130,14 @@ class Run:
             self.evidence,
         )
 
+    def of_seed(self, seed: int | None = None) -> "Run":
+        """Return the run of one seed by its number; of the first seed if none is given."""
+        if seed is None:
+            return self[0]
+        if seed not in self.seeds:
+            raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
+        return self[self.seeds.index(seed)]
+
     def match(self, trajectories: Trajectories) -> Trajectories:
         """Put columns into the order of the training data, by name; further columns are left out.
 
@@ -213,6 +221,35 @@ class Run:
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
         return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
+
+    def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
+        """Compute action, novelty and risk of rows in the units of the log; the last two of the action taken.
+
+        A pure function of arrays, without checks, that `safemil.export` traces.
+        """
+        schema = self._schema
+        bounds = schema.action_low / 2, schema.action_high / 2
+        middle, half, low, high, deviation = (
+            jnp.asarray(each, jnp.float32)[None, :]
+            for each in (
+                bounds[1] + bounds[0],
+                bounds[1] - bounds[0],
+                schema.low,
+                schema.high,
+                schema.deviation,
+            )
+        )
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        scaled, actions = self._scaler(observation), (taken - middle) / half
+        columns = jnp.concatenate([observation, actions], axis=1)
+        outside = jnp.maximum(jnp.maximum(low - columns, columns - high), 0) / deviation
+        outputs = {
+            "action": middle + half * self._algorithm.act(state, scaled),
+            "novelty": outside.max(axis=1),
+        }
+        if self._algorithm.cost is not None:
+            outputs["risk"] = self._algorithm.cost(state, scaled, jnp.clip(actions, -1, 1))
+        return outputs
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the run into a folder, as `train` does with `out`."""

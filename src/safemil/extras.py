@@ -10,6 +10,10 @@ EXTRAS = {  # as in pyproject.toml; `cuda` changes JAX and brings no import of i
     "report": ("jinja2", "markupsafe", "matplotlib", "PIL"),
     "video": ("imageio", "imageio_ffmpeg"),
     "ray": ("ray",),
+    "onnx": ("onnx", "onnxruntime"),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
     "ros": ("mcap", "mcap_ros2", "rosbags"),
 }
 

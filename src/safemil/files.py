@@ -85,6 +85,56 @@ def atomic_folder(path: PathLike, kind: Kind, *, overwrite: bool = False) -> Ite
         _move(temporary, path.resolve(), kind.mark)
 
 
+@contextlib.contextmanager
+def atomic_files(path: PathLike) -> Iterator[Path]:
+    """Write `path` and what belongs beside it into the folder this yields; all of it appears, or nothing."""
+    path = Path(path)
+    folder = path.parent
+    with _naming(path), _temporary(path) as temporary:
+        new, before = temporary / "new", temporary / "before"
+        for each in (new, before):
+            each.mkdir(parents=True)
+        yield new
+        made = [each.relative_to(new) for each in sorted(new.rglob("*")) if each.is_file()]
+        for each in made:
+            sync(new / each)
+            (folder / each).parent.mkdir(parents=True, exist_ok=True)
+        moved: list[Path] = []
+        try:
+            for number, each in enumerate(made):
+                moved.append(each)
+                if (folder / each).exists():
+                    os.replace(folder / each, before / str(number))
+                os.replace(new / each, folder / each)
+        except BaseException:
+            for number, each in enumerate(moved):
+                if (before / str(number)).exists():
+                    os.replace(before / str(number), folder / each)
+                elif not (new / each).exists():
+                    (folder / each).unlink(missing_ok=True)
+            raise
+
+
+def move_aside(path: Path) -> Path:
+    """Move a folder out of its place, for `bring_back` or deletion; return where it is kept."""
+    holder = _beside(path.resolve())
+    holder.mkdir()
+    try:
+        os.replace(path.resolve(), holder / ASIDE)
+    except OSError:
+        holder.rmdir()
+        raise
+    return holder
+
+
+def bring_back(holder: Path, path: Path) -> None:
+    """Put a folder that was moved aside into its place again, instead of what is there."""
+    if path.exists():
+        shutil.rmtree(path.resolve())
+    os.replace(holder / ASIDE, path.resolve())
+    holder.rmdir()
+
+
 def sync(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
     with open(path, "rb+") as file:
@@ -187,15 +237,13 @@ def _move(temporary: Path, path: Path, mark: str) -> None:
 
 def _exchange(temporary: Path, path: Path) -> None:
     """Replace a folder; whatever happens, the old one or the new one is in its place afterwards."""
-    holder = _beside(path)
-    holder.mkdir()
+    holder = move_aside(path)
     try:
-        os.replace(path, holder / ASIDE)
         os.replace(temporary, path)
-    finally:
-        if not path.exists():
-            os.replace(holder / ASIDE, path)
-        shutil.rmtree(holder, ignore_errors=True)
+    except BaseException:
+        bring_back(holder, path)
+        raise
+    shutil.rmtree(holder, ignore_errors=True)
 
 
 def _move_children(temporary: Path, path: Path, mark: str) -> None:
@@ -213,7 +261,7 @@ def _move_children(temporary: Path, path: Path, mark: str) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Yield a name beside a path for a file or folder, which is deleted at the end if it is there still."""
+    """Yield a name beside a path for a file or folder, which is deleted at the end if it is still there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     clean(path)
     made = _beside(path)

@@ -150,10 +150,14 @@ class GaussianPolicy(Policy):
         self, observations: Float[Array, "*batch S"]
     ) -> tuple[Float[Array, "*batch C"], Float[Array, "*batch C A"], Float[Array, "*batch C A"]]:
         """Log weights, means and log deviations of the components."""
+        logits, means, log_stds = self._outputs(observations)
+        return jax.nn.log_softmax(logits), jnp.tanh(means), jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+
+    def _outputs(self, observations: Float[Array, "*batch S"]) -> tuple[Array, Array, Array]:
         outputs = self.mlp(observations)
         logits, rest = outputs[..., : self.components], outputs[..., self.components :]
         means, log_stds = jnp.split(rest.reshape(*rest.shape[:-1], self.components, -1), 2, axis=-1)
-        return jax.nn.log_softmax(logits), jnp.tanh(means), jnp.clip(log_stds, LOG_STD_MIN, LOG_STD_MAX)
+        return logits, means, log_stds
 
     def log_prob(
         self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
@@ -166,9 +170,9 @@ class GaussianPolicy(Policy):
 
     def mode(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch A"]:
         """Mean of the most likely component: the deterministic action."""
-        log_weights, means, _ = self.mixture(observations)
-        heaviest = jnp.argmax(log_weights, axis=-1)[..., None, None]
-        return jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :]
+        logits, means, _ = self._outputs(observations)
+        heaviest = jnp.argmax(logits, axis=-1)[..., None, None]
+        return jnp.tanh(jnp.take_along_axis(means, heaviest, axis=-2)[..., 0, :])
 
     def sample(self, observations: Float[Array, "*batch S"], *, key: Array) -> Float[Array, "*batch A"]:
         log_weights, means, log_stds = self.mixture(observations)

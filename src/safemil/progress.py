@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,6 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from safemil.terminal import console
 
 
 class RateColumn(ProgressColumn):
@@ -38,14 +39,14 @@ class Bar:
 @contextlib.contextmanager
 def bar(description: str, total: int, *, start: int = 0, show: bool = True) -> Iterator[Bar]:
     """Show a bar for `total` units of work, of which `start` are done already."""
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         RateColumn(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[note]}", style="dim"),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+    with Progress(*columns, console=terminal, disable=not (show and terminal.is_terminal)) as progress:
         yield Bar(progress, total, description, start)

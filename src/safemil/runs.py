@@ -10,11 +10,13 @@ data.json       paths of the piles, relative to the run, and how their files wer
 """
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
+import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +25,18 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from safemil.checks import Natural, fit
-from safemil.data.interchange import Options
+from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import Kind, atomic_file, atomic_folder, is_free, read_json, read_toml
+from safemil.files import (
+    Kind,
+    atomic_file,
+    atomic_folder,
+    bring_back,
+    is_free,
+    move_aside,
+    read_json,
+    read_toml,
+)
 from safemil.locks import Lock
 from safemil.settings import to_toml
 
@@ -49,9 +60,12 @@ class Config:
 class Sources:
     """Content of data.json: where the piles were read from, and how."""
 
-    paths: dict[str, str]
-    columns: dict[str, Any]
-    action_bounds: Any
+    paths: dict[str, list[str]]
+    options: dict[str, Any]
+
+
+def _several(paths: Paths) -> Sequence[str | os.PathLike[str]]:
+    return [paths] if isinstance(paths, str | os.PathLike) else paths
 
 
 class Checkpoint(NamedTuple):
@@ -65,6 +79,7 @@ class RunDirectory:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self._lock: Lock | None = None
+        self._before: Path | None = None  # run that this one replaces, until this one has a checkpoint
 
     @property
     def checkpoints(self) -> Path:
@@ -84,13 +99,17 @@ class RunDirectory:
             self._check_overwrite(overwrite)
         before = Lock(self.path) if self.path.exists() else None
         try:
-            with atomic_folder(self.path, RUN, overwrite=overwrite) as folder:
+            self._before = None if is_free(self.path) else move_aside(self.path)
+            with atomic_folder(self.path, RUN) as folder:
                 new = RunDirectory(folder)
                 new.checkpoints.mkdir()
                 new.write_manifest(manifest)
                 new.write_config(config)
                 self._lock = Lock(folder)
             self._lock.folder = self.path
+        except BaseException:
+            self.unlock()
+            raise
         finally:
             if before is not None:
                 before.release()
@@ -100,7 +119,10 @@ class RunDirectory:
         self._lock = Lock(self.path)
 
     def unlock(self) -> None:
-        """Let other processes write the run."""
+        """Let other processes write the run; bring back the one before it if this one has no checkpoint."""
+        if self._before is not None:
+            bring_back(self._before, self.path)
+            self._before = None
         if self._lock is not None:
             self._lock.release()
 
@@ -157,19 +179,17 @@ class RunDirectory:
             raise InputError(f"{self.path} is not a run: it has no {MANIFEST}.")
         return fit(str(path), read_json(path), dict[str, Any])
 
-    def note_sources(self, paths: Mapping[str, Path], options: Options) -> None:
+    def note_sources(self, paths: Mapping[str, Paths], options: Options) -> None:
         """Write where the piles were read from, relative to the run, so that both can be moved together."""
         here = self.path.resolve()
-        bounds = options.action_bounds and [np.asarray(bound).tolist() for bound in options.action_bounds]
-        content = {
-            "paths": {name: os.path.relpath(path.resolve(), here) for name, path in paths.items()},
-            "columns": dataclasses.asdict(options.columns),
-            "action_bounds": bounds,
+        noted = {
+            name: [os.path.relpath(Path(path).resolve(), here) for path in _several(given)]
+            for name, given in paths.items()
         }
-        self.write_json(SOURCES, content)
+        self.write_json(SOURCES, {"paths": noted, "options": options.to_dict()})
 
-    def read_sources(self) -> tuple[dict[str, Path], Options]:
-        """Read what `note_sources` wrote: the path of each pile, and how to read it."""
+    def read_sources(self) -> tuple[dict[str, list[Path]], Options]:
+        """Read what `note_sources` wrote: the paths of each pile, and how to read them."""
         self.read_config()  # a folder that is not a run is refused first
         which = "give the folder of both piles, or `unlabeled=...` (and `nonpreferred=...`)"
         if not (self.path / SOURCES).exists():
@@ -178,15 +198,20 @@ class RunDirectory:
             found: Sources = fit("", read_json(self.path / SOURCES), Sources)
             if "unlabeled" not in found.paths or not set(found.paths) <= set(PILES):
                 raise InputError(f"paths must name {' and '.join(PILES)}, got {sorted(found.paths)}.")
-            how = {"columns": found.columns, "action_bounds": found.action_bounds}
-            options = Options.from_dict(how)
+            options = Options.from_dict(found.options)
         except InputError as error:
             raise InputError(f"{self.path / SOURCES} is damaged: {error} Delete it and {which}.") from None
-        paths = {name: self.path / path for name, path in found.paths.items()}
-        for name, path in paths.items():
-            if not path.exists():
+        paths = {name: [self.path / path for path in given] for name, given in found.paths.items()}
+        for name, path in ((name, path) for name, given in paths.items() for path in given):
+            if not path.exists() and not glob.has_magic(str(path)):
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
+
+    def read_options(self) -> Options | None:
+        """How the data of the run were read, for other logs; None if training did not note it."""
+        if not (self.path / SOURCES).exists():
+            return None
+        return self.read_sources()[1].without_incidents()
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
@@ -228,6 +253,9 @@ class RunDirectory:
         digest = hashlib.sha256(content).hexdigest()
         with atomic_file(name.with_suffix(".json")) as file:
             file.write_text(json.dumps({"update": checkpoint.update, "sha256": digest}))
+        if self._before is not None:
+            shutil.rmtree(self._before, ignore_errors=True)
+            self._before = None
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)

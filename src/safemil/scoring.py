@@ -12,6 +12,7 @@ import pyarrow.parquet
 from rich.table import Table
 
 from safemil.data import Trajectories
+from safemil.data.table import steps_as_logged
 from safemil.errors import InputError
 from safemil.files import atomic_file
 
@@ -34,7 +35,7 @@ def save_risk(path: str | os.PathLike[str], trajectories: Trajectories, costs: C
     table = pa.table(
         {
             "episode": np.repeat(trajectories.ids, trajectories.lengths),
-            "step": trajectories.step_numbers,
+            "step": steps_as_logged(trajectories),
             "cost": np.concatenate(costs),
         }
     )

@@ -1,7 +1,9 @@
+import io
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import h5py
 import numpy as np
 import pytest
 
@@ -11,7 +13,17 @@ from safemil.errors import InputError
 
 TASK = "SafetyPointGoal1-v0"
 NAME = FILES[TASK]
-CONTENT = np.random.default_rng(0).bytes(100_000)
+
+
+def hdf5(size):
+    """An HDF5 file of about this many bytes."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["noise"] = np.frombuffer(np.random.default_rng(0).bytes(size), np.uint8)
+    return buffer.getvalue()
+
+
+CONTENT = hdf5(100_000)
 
 
 class Server:
@@ -19,6 +31,7 @@ class Server:
 
     def __init__(self):
         self.faults, self.asked, self.content, self.files = [], [], CONTENT, [NAME]
+        self.headers, self.etag = {}, '"1"'
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +53,9 @@ class Server:
         if request.path.rpartition("/")[2] not in self.files:
             request.send_error(404)
             return
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and fault != "no ranges" else 0
+        same = request.headers.get("If-Range", self.etag) == self.etag
+        ranged = wanted and fault != "no ranges" and same
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if ranged else 0
         if start >= len(self.content):
             request.send_response(416)
             request.send_header("Content-Range", f"bytes */{len(self.content)}")
@@ -49,9 +64,11 @@ class Server:
         body = self.content[start:]
         request.send_response(206 if start else 200)
         if start:
-            request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
-        request.send_header("Content-Length", str(len(body)))
-        request.send_header("ETag", '"1"')
+            first = start + 7 if fault == "elsewhere" else start
+            request.send_header("Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}")
+        for name, value in {"Content-Length": len(body), "ETag": self.etag, **self.headers}.items():
+            if value is not None:
+                request.send_header(name, str(value))
         request.end_headers()
         request.wfile.write(
             body[: len(body) // 2] if fault == "breaks" else b"" if fault == "nothing" else body
@@ -82,13 +99,65 @@ def test_a_download_is_complete_and_its_size_and_hash_are_recorded(server, tmp_p
 def test_a_connection_that_breaks_half_way_goes_on_where_it_stopped(server, tmp_path):
     server.faults = ["breaks", "breaks"]
     assert fetch(TASK, tmp_path / "goal.hdf5", host=server.address).read_bytes() == CONTENT
-    assert server.asked == [None, "bytes=50000-", "bytes=75000-"]
+    half, rest = len(CONTENT) // 2, len(CONTENT) - len(CONTENT) // 2
+    assert server.asked == [None, f"bytes={half}-", f"bytes={half + rest // 2}-"]
+
+
+def leave_part(folder, content, etag='"1"'):
+    (folder / "goal.hdf5.part").write_bytes(content)
+    (folder / "goal.hdf5.part.etag").write_text(etag)
 
 
 def test_a_later_call_goes_on_too(server, tmp_path):
-    (tmp_path / "goal.hdf5.part").write_bytes(CONTENT[:99_000])
+    leave_part(tmp_path, CONTENT[:99_000])
     assert fetch(TASK, tmp_path / "goal.hdf5", host=server.address).read_bytes() == CONTENT
     assert server.asked == ["bytes=99000-"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["goal.hdf5", "goal.hdf5.json"]
+
+
+@pytest.mark.parametrize("etag", ['"0"', 'W/"1"', ""])
+def test_a_part_of_another_version_is_never_continued(server, tmp_path, etag):
+    leave_part(tmp_path, b"x" * 99_000, etag)
+    assert fetch(TASK, tmp_path / "goal.hdf5", host=server.address).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "message"),
+    [
+        (b"<html>Log in</html>", {}, "not a whole HDF5 file"),
+        (b"", {}, "not a whole HDF5 file"),
+        (CONTENT[:60_000], {}, "not a whole HDF5 file"),
+        (CONTENT, {"Content-Length": None}, "does not say which bytes it sends"),
+        (CONTENT, {"Content-Length": "many"}, "does not say which bytes it sends"),
+        (CONTENT, {"Content-Length": 1 << 200}, "does not say which bytes it sends"),
+    ],
+)
+def test_an_answer_that_is_not_the_file_is_refused_and_not_kept(server, tmp_path, content, headers, message):
+    server.content, server.headers = content, headers
+    with pytest.raises(InputError, match=rf"{message}.*safemil data make"):
+        fetch(TASK, tmp_path / "goal.hdf5", host=server.address)
+    assert not (tmp_path / "goal.hdf5").exists()
+
+
+def test_a_range_from_another_place_is_refused(server, tmp_path):
+    leave_part(tmp_path, CONTENT[:99_000])
+    server.faults = ["elsewhere"]
+    with pytest.raises(InputError, match="does not say which bytes it sends"):
+        fetch(TASK, tmp_path / "goal.hdf5", host=server.address)
+
+
+@pytest.mark.parametrize("host", ["file:///etc", "nonsense", "http://[::1", "http://a b", "http://x:port"])
+def test_an_endpoint_that_is_no_address_is_refused(tmp_path, host):
+    with pytest.raises(InputError, match=r"HF_ENDPOINT must be|is no address|can't reach"):
+        fetch(TASK, tmp_path / "goal.hdf5", host=host)
+
+
+def test_a_damaged_checksum_is_told(server, tmp_path):
+    path = fetch(TASK, tmp_path / "goal.hdf5", host=server.address)
+    for content in ("{", '{"bytes": "many"}', "[" * 100_000):
+        (tmp_path / "goal.hdf5.json").write_text(content)
+        with pytest.raises(InputError, match=r"goal\.hdf5\.json is damaged .* remove it"):
+            fetch(TASK, path, host=server.address)
 
 
 def test_a_host_without_ranges_starts_over(server, tmp_path):
@@ -97,12 +166,12 @@ def test_a_host_without_ranges_starts_over(server, tmp_path):
 
 
 def test_a_part_that_is_already_whole_is_taken(server, tmp_path):
-    (tmp_path / "goal.hdf5.part").write_bytes(CONTENT)
+    leave_part(tmp_path, CONTENT)
     assert fetch(TASK, tmp_path / "goal.hdf5", host=server.address).read_bytes() == CONTENT
 
 
 def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
-    (tmp_path / "goal.hdf5.part").write_bytes(CONTENT + b"more")
+    leave_part(tmp_path, CONTENT + b"more")
     assert fetch(TASK, tmp_path / "goal.hdf5", host=server.address).read_bytes() == CONTENT
 
 
@@ -110,7 +179,7 @@ def test_a_length_that_never_comes_is_an_error_and_what_came_is_kept(server, tmp
     server.faults = ["breaks", *["nothing"] * 100]
     with pytest.raises(InputError, match=r"breaks each time.*safemil data make SafetyPointGoal1-v0"):
         fetch(TASK, tmp_path / "goal.hdf5", host=server.address)
-    assert (tmp_path / "goal.hdf5.part").read_bytes() == CONTENT[:50_000]
+    assert (tmp_path / "goal.hdf5.part").read_bytes() == CONTENT[: len(CONTENT) // 2]
     assert len(server.asked) == 1 + fetching.TRIES
     assert not (tmp_path / "goal.hdf5").exists()
 
@@ -140,10 +209,10 @@ def test_a_file_that_is_there_is_not_asked_for_again(server, tmp_path):
 def test_files_that_dsrl_downloaded_are_found_and_their_hash_is_recorded(server, tmp_path, monkeypatch):
     monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
     monkeypatch.setenv("HF_ENDPOINT", server.address)
-    (tmp_path / NAME).write_bytes(b"from elsewhere")
+    (tmp_path / NAME).write_bytes(hdf5(10))
     assert fetch(TASK) == tmp_path / NAME
     assert server.asked == []
-    assert json.loads((tmp_path / f"{NAME}.json").read_text())["bytes"] == 14
+    assert json.loads((tmp_path / f"{NAME}.json").read_text())["bytes"] == len(hdf5(10))
 
 
 def test_the_folder_and_the_host_can_be_set_in_the_environment(server, tmp_path, monkeypatch):

@@ -9,7 +9,16 @@ import tyro
 
 from safemil.cli.arguments import Reading
 from safemil.cli.data import COMMANDS
-from safemil.data import Annotations, Columns, Trajectories, load, load_annotated, read_manifest, save
+from safemil.data import (
+    Annotations,
+    Columns,
+    Options,
+    Trajectories,
+    load,
+    load_annotated,
+    read_manifest,
+    save,
+)
 from safemil.errors import InputError
 
 
@@ -120,8 +129,10 @@ def test_flags_name_columns_and_bounds(tmp_path):
 
 
 def test_the_flags_are_the_columns_with_the_same_defaults():
-    ours = {field.name: field.default for field in fields(Reading) if not field.name.startswith("action_")}
-    assert ours == {field.name: field.default for field in fields(Columns)}
+    ours = {field.name: field.default for field in fields(Reading)}
+    theirs = {field.name: field.default for field in fields(Columns)}
+    assert ours | theirs == ours
+    assert Reading().options() == Options()
 
 
 def test_help_needs_no_heavy_import():

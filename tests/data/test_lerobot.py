@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -132,9 +131,9 @@ def test_an_episode_that_does_not_end_in_success_is_an_incident(dataset):
 @pytest.mark.parametrize("version", ["v21", "v30"])
 def test_incidents_are_told_by_task_or_by_number(version):
     path = FIXTURES / f"lerobot_{version}"
-    hows: list[dict[str, Any]] = [{"incident": "task=incident"}, {"incident_episodes": [2]}]
-    for how in hows:
-        piles = load(path, **how, action_bounds=BOUNDS)
+    by_task = load(path, incident="task=incident", action_bounds=BOUNDS)
+    by_number = load(path, incident_episodes=[2], action_bounds=BOUNDS)
+    for piles in (by_task, by_number):
         assert [pile.ids.tolist() for pile in piles] == [[2], [0, 1]]
 
 

@@ -1,23 +1,29 @@
 """Download of the DSRL datasets from Hugging Face.
 
-An interrupted download is resumed. The first download writes a JSON file beside the dataset with its size,
-SHA-256 and address; later calls compare the dataset with it.
+An interrupted download is resumed if the host promises by its ETag that the file is still the same. The first
+download writes a JSON file beside the dataset with its size, SHA-256 and address; later calls compare the
+dataset with it.
 """
 
 import hashlib
 import http.client
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from safemil import catalog
-from safemil.errors import InputError
-from safemil.files import atomic_file
+from safemil.checks import Natural, fit
+from safemil.errors import InputError, shortened
+from safemil.files import atomic_file, read_json, read_text
 from safemil.progress import bar
 
 HOST = "https://huggingface.co"
@@ -32,6 +38,8 @@ FILES = {  # names as in DSRL
 }
 BLOCK = 1 << 20  # bytes
 TRIES = 5  # requests in a row without a new byte, before giving up
+DIGITS = re.compile("[0-9]{1,15}")
+RANGE = re.compile(r"bytes (?:(?P<first>[0-9]{1,15})-[0-9]{1,15}|\*)/(?P<total>[0-9]{1,15})")
 TIMEOUT = 30.0  # seconds without a byte, before a request fails
 
 
@@ -49,6 +57,8 @@ def fetch(task: str, out: Path | None = None, *, host: str | None = None, progre
     catalog.task(task)
     path = out or folder() / FILES[task]
     host = host or os.environ.get("HF_ENDPOINT") or HOST
+    if not host.startswith(("https://", "http://")):
+        raise InputError(f'HF_ENDPOINT must be an address such as "{HOST}", got {shortened(host)}.')
     address = f"{host.rstrip('/')}/{COLLECTION}/{FILES[task]}"
     if path.exists():
         _check(path, address)
@@ -57,22 +67,25 @@ def fetch(task: str, out: Path | None = None, *, host: str | None = None, progre
     part = path.with_name(path.name + ".part")
     with _explaining(task, address):
         _download(address, part, task, progress)
+        _check_hdf5(part, address)
     _write_checksum(part, path, address)
     os.replace(part, path)
+    _version_path(part).unlink(missing_ok=True)
     return path
 
 
 def _download(address: str, part: Path, task: str, progress: bool) -> None:
     """Request the missing bytes until the file is complete, or several requests in a row bring none."""
-    idle, version = 0, ""
+    idle = 0
     while True:
         before = _size(part)
         try:
-            complete, version = _request(address, part, version, task, progress)
+            if _request(address, part, task, progress):
+                return
+        except http.client.InvalidURL:
+            raise
         except (http.client.HTTPException, ConnectionError, TimeoutError):
-            complete = False
-        if complete:
-            return
+            pass
         idle = idle + 1 if _size(part) <= before else 0
         if idle >= TRIES:
             raise InputError(
@@ -80,39 +93,68 @@ def _download(address: str, part: Path, task: str, progress: bool) -> None:
             )
 
 
-def _request(address: str, part: Path, version: str, task: str, progress: bool) -> tuple[bool, str]:
-    """Append the bytes of one request; return whether the file is complete, and its version (ETag)."""
-    have = _size(part)
+def _request(address: str, part: Path, task: str, progress: bool) -> bool:
+    """Append the bytes of one request; return whether the file is complete."""
+    version = _version(part)
+    have = _size(part) if version else 0  # without a version, what comes next may be of another file
     headers = {"User-Agent": "safemil", "Accept-Encoding": "identity"}
     if have:
-        headers |= {"Range": f"bytes={have}-"} | ({"If-Range": version} if version else {})
-    request = urllib.request.Request(address, headers=headers)
+        headers |= {"Range": f"bytes={have}-", "If-Range": version}
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+        answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         error.close()
-        if _total(error.headers) == have:
-            return True, version
-        part.unlink()  # it is longer than the file, so it is of another one
-        return False, ""
+        if _range(error.headers)[1] == have and error.headers.get("ETag", version) == version:
+            return True
+        part.unlink(missing_ok=True)  # it is not of this file
+        return False
     with answer:
         resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
-        start = have if resumed else 0
-        total = _total(answer.headers) if resumed else _length(answer.headers)
+        start, total = _range(answer.headers) if resumed else (0, _length(answer.headers))
+        if total is None or start != (have if resumed else 0):
+            raise InputError(f"{address} does not say which bytes it sends; try again later.")
+        _note_version(part, answer.headers.get("ETag") or "")
         with (
             open(part, "ab" if resumed else "wb") as file,
-            bar(task, total or 0, start=start, show=progress) as shown,
+            bar(task, total, start=start, show=progress) as shown,
         ):
-            for block in iter(lambda: answer.read1(BLOCK), b""):
+            while file.tell() <= total and (block := answer.read1(BLOCK)):
                 file.write(block)
                 shown.at(file.tell())
-        size = _size(part)
-        if total is not None and size > total:
-            part.unlink()
-            raise InputError(f"{address} sent {size} bytes, but said {total}; try again later.")
-        return total is None or size == total, answer.headers.get("ETag") or ""
+    if _size(part) > total:
+        part.unlink()
+        raise InputError(f"{address} sent more than the {total} bytes that it said; try again later.")
+    return _size(part) == total
+
+
+def _version_path(part: Path) -> Path:
+    return part.with_name(part.name + ".etag")
+
+
+def _version(part: Path) -> str:
+    """ETag of the file that a part is of; empty if it is not known."""
+    try:
+        return read_text(_version_path(part)).strip()
+    except (OSError, InputError):
+        return ""
+
+
+def _note_version(part: Path, version: str) -> None:
+    """Keep a strong ETag beside the part; a weak one does not promise the same bytes."""
+    strong = version.startswith('"') and version.isprintable() and version.isascii()
+    with atomic_file(_version_path(part)) as file:
+        file.write_text(version if strong else "")
+
+
+def _check_hdf5(path: Path, address: str) -> None:
+    """Refuse a file that is not a whole HDF5 file, such as a page that asks to log in."""
+    try:
+        h5py.File(path, "r").close()
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise InputError(f"{address} sent something that is not a whole HDF5 file ({error}).") from None
 
 
 def _size(path: Path) -> int:
@@ -120,13 +162,16 @@ def _size(path: Path) -> int:
 
 
 def _length(headers: Any) -> int | None:
-    return int(headers["Content-Length"]) if headers.get("Content-Length") else None
+    length = str(headers.get("Content-Length", ""))
+    return int(length) if DIGITS.fullmatch(length) else None
 
 
-def _total(headers: Any) -> int | None:
-    """Size of the whole file in an answer with a part of it: `Content-Range: bytes 5-9/10`."""
-    total = str(headers.get("Content-Range", "")).rpartition("/")[2]
-    return int(total) if total.isdigit() else None
+def _range(headers: Any) -> tuple[int | None, int | None]:
+    """First byte and size of the whole file in an answer with a part of it: `Content-Range: bytes 5-9/10`."""
+    found = RANGE.fullmatch(str(headers.get("Content-Range", "")))
+    if found is None:
+        return None, None
+    return int(found["first"]) if found["first"] else None, int(found["total"])
 
 
 @contextmanager
@@ -147,6 +192,17 @@ def _explaining(task: str, address: str) -> Iterator[None]:
         raise InputError(f"can't reach {address} ({error.reason}); {instead}.") from error
     except InputError as error:
         raise InputError(f"{error} {instead[0].upper() + instead[1:]}.") from error
+    except (ValueError, http.client.InvalidURL) as error:
+        raise InputError(f"{address}, or where it leads to, is no address ({error}); {instead}.") from error
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What is known of a file, in a JSON file beside it."""
+
+    address: str
+    bytes: Natural
+    sha256: str
 
 
 def _write_checksum(content: Path, path: Path, address: str) -> None:
@@ -161,14 +217,20 @@ def _checksum_path(path: Path) -> Path:
 
 def _check(path: Path, address: str) -> None:
     """Compare a file with its checksum, or write the checksum of a file that was downloaded otherwise."""
-    if not _checksum_path(path).exists():
+    noted = _checksum_path(path)
+    if not path.is_file() or not h5py.is_hdf5(path):
+        raise InputError(f"{path} is not an HDF5 file; remove it to download it.")
+    if not noted.exists():
         _write_checksum(path, path, address)
         return
-    checksum = json.loads(_checksum_path(path).read_text(encoding="utf-8"))
-    if path.stat().st_size != checksum["bytes"] or _sha256(path) != checksum["sha256"]:
+    try:
+        checksum: Checksum = fit("", read_json(noted), Checksum)
+    except InputError as error:
+        raise InputError(f"{noted} is damaged ({error}); remove it to have it written again.") from None
+    if path.stat().st_size != checksum.bytes or _sha256(path) != checksum.sha256:
         raise InputError(
-            f"{path} is not the file that was downloaded ({checksum['bytes']} bytes, SHA-256 "
-            f"{checksum['sha256'][:16]}...); remove it and {_checksum_path(path).name} to download it again."
+            f"{path} is not the file that was downloaded ({checksum.bytes} bytes, SHA-256 "
+            f"{checksum.sha256[:16]}...); remove it and {noted.name} to download it again."
         )
 
 

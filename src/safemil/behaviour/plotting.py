@@ -9,7 +9,7 @@ from safemil.behaviour.paper import TABLE
 from safemil.data import Annotations, Trajectories
 from safemil.data.splitting import Kinds, ReturnRule, kinds
 from safemil.extras import require_extra
-from safemil.files import atomic_file
+from safemil.files import atomic_files
 
 require_extra("report", "a scatter plot")
 
@@ -58,9 +58,9 @@ def scatters(
             handles, labels, loc="outside lower center", ncols=2 if columns == 1 else 5, frameon=False
         )
         written = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
-        for target, metadata in zip(written, ({"Software": None}, {"Date": None}), strict=True):
-            with atomic_file(target) as file:
-                figure.savefig(file, dpi=150, metadata=metadata)
+        with atomic_files(path) as folder:
+            for target, metadata in zip(written, ({"Software": None}, {"Date": None}), strict=True):
+                figure.savefig(folder / target.name, dpi=150, metadata=metadata)
     return written
 
 

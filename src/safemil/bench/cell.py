@@ -7,12 +7,15 @@ import json
 import os
 import platform
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from safemil.bench.grid import RANDOM, Cell
-from safemil.files import atomic_file
+from safemil.checks import Range, fit
+from safemil.errors import InputError
+from safemil.files import atomic_file, read_json
 
 CELLS = "cells"
 VERSIONS = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
@@ -31,6 +34,50 @@ def one_thread() -> None:
 def result_file(results: Path, cell: Cell) -> Path:
     """Path of the result of a cell."""
     return results / CELLS / f"{cell.name}.json"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Part of a result that says what was run."""
+
+    task: str
+    source: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds that a cell took."""
+
+    train: Annotated[float, Range(0)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What tables and figures use of the result of a cell."""
+
+    cell: Origin
+    data_sha256: dict[str, str]
+    returns: list[float]
+    costs: list[float]
+    curve: list[dict[str, float]]
+    seconds: Seconds
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Read the result of a cell; None if there is none, or a damaged file in its place."""
+    try:
+        content: dict[str, Any] = read_json(path)
+    except (OSError, InputError):
+        return None
+    found: Result = fit(f"{path}:", content, Result, extra=True)
+    if not 0 < len(found.returns) == len(found.costs):
+        counts = f"{len(found.returns)} and {len(found.costs)}"
+        raise InputError(f"{path}: returns and costs must be as many, and at least one, got {counts}.")
+    for number, point in enumerate(found.curve):
+        if not {"update", "return", "cost"} <= point.keys():
+            raise InputError(f"{path}: curve[{number}] must have update, return and cost, got {[*point]}.")
+    return content
 
 
 def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:

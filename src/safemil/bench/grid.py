@@ -8,27 +8,75 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from safemil.checks import Count, Natural, Share, fit
 from safemil.errors import InputError, unknown
+from safemil.files import plain_name, read_toml
 
+MOST_CELLS = 100_000  # of a study
 ALL = "all"  # in place of an algorithm's name: settings for every algorithm
 RANDOM = "random"  # the random policy, whose normalised return is 0; it is not trained
-TOP = {"title", "seeds", "preset", "reference", "evaluation", "data", "families", "studies"}
-STUDY = {"title", "tasks", "algorithms", "seeds", "vary", "settings"}
-EVALUATION = {"episodes": 50, "seed": 0, "curve_every": 0, "curve_episodes": 10}
-DATA: dict[str, Any] = {
-    "folder": "data",
-    "nonpreferred": 50,
-    "unlabeled": 200,
-    "preferred_share": 0.5,
-    "return_rule": "midrange",
-    "split_seed": 0,
-    "sources": {},
-}
+Settings = dict[str, dict[str, Any]]  # by the name of an algorithm, or `ALL`
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """[evaluation] of a grid."""
+
+    episodes: Count = 50
+    seed: Natural = 0
+    curve_every: Natural = 0
+    curve_episodes: Count = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """[data] of a grid."""
+
+    folder: str = "data"
+    nonpreferred: Count = 50
+    unlabeled: Count = 200
+    preferred_share: Share = 0.5
+    return_rule: Literal["midrange", "median"] = "midrange"
+    split_seed: Natural = 0
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyPart:
+    """[families.NAME] of a grid."""
+
+    tasks: list[str]
+    settings: Settings = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyPart:
+    """[studies.NAME] of a grid."""
+
+    title: str | None = None
+    tasks: list[str] | None = None
+    algorithms: list[str] = dataclasses.field(default_factory=lambda: ["safemil"])
+    seeds: Count | None = None
+    vary: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    settings: Settings = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """Content of the TOML file of a grid."""
+
+    families: dict[str, FamilyPart]
+    studies: dict[str, StudyPart]
+    title: str = "Benchmark"
+    seeds: Count = 5
+    preset: str = "fast"
+    reference: str = "coptidice"
+    evaluation: Evaluation = Evaluation()
+    data: Data = Data()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +104,8 @@ class Cell:
         """Readable name, unique by a hash of everything in the cell."""
         text = json.dumps(self.to_json(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return f"{self.task.replace(':', '-')}_{self.algorithm}_{self.seed}_{digest}"
+        task = plain_name("task", self.task.replace(":", "-"))
+        return f"{task}_{plain_name('algorithm', self.algorithm)}_{self.seed}_{digest}"
 
     @property
     def group(self) -> str:
@@ -106,69 +155,63 @@ class Grid:
 
 def read_grid(path: Path) -> Grid:
     """Read a TOML file; every name and value in it is checked."""
+    content = read_toml(path)
     try:
-        content = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file ({error}).") from None
-    return make_grid(content)
+        return make_grid(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def make_grid(content: Mapping[str, Any]) -> Grid:
     """Make a grid from the content of a TOML file."""
     from safemil.algorithms import find
 
-    _check_names("part of a grid", content, TOP)
     if not content.get("families") or not content.get("studies"):
         raise InputError("a grid needs [families.NAME] with tasks and [studies.NAME] with algorithms.")
-    evaluation = _with_defaults("evaluation", EVALUATION, content.get("evaluation", {}))
-    data = _with_defaults("data", DATA, content.get("data", {}))
-    families = {name: tuple(family["tasks"]) for name, family in content["families"].items()}
-    studies = tuple(
-        _study(name, study, content, evaluation, data) for name, study in content["studies"].items()
-    )
-    reference = find(content.get("reference", "coptidice")).name
-    return Grid(content.get("title", "Benchmark"), reference, families, studies, data["folder"])
+    given: Content = fit("", content, Content)
+    for what, names in (("family", given.families), ("study", given.studies)):
+        for name in names:
+            plain_name(what, name)
+    families = {name: tuple(family.tasks) for name, family in given.families.items()}
+    studies = tuple(_study(name, study, given) for name, study in given.studies.items())
+    return Grid(given.title, find(given.reference).name, families, studies, given.data.folder)
 
 
-def _study(
-    name: str, study: Mapping[str, Any], content: Mapping[str, Any], evaluation: Any, data: Any
-) -> Study:
-    _check_names(f"part of study {name}", study, STUDY)
-    vary: Mapping[str, list[Any]] = study.get("vary", {})
-    families = content["families"]
-    everything = [task for family in families.values() for task in family["tasks"]]
-    tasks = study.get("tasks", everything)
+def _study(name: str, study: StudyPart, grid: Content) -> Study:
+    everything = [task for family in grid.families.values() for task in family.tasks]
+    tasks = everything if study.tasks is None else study.tasks
     for task in tasks:
+        plain_name("task", task.replace(":", "-"))
         if task not in everything:
             raise unknown("task in the families", task, everything)
-    seeds = range(int(study.get("seeds", content.get("seeds", 5))))
     cells = []
-    for task, algorithm in itertools.product(tasks, study.get("algorithms", ["safemil"])):
-        family = next(each for each in families.values() if task in each["tasks"])
-        own = _settings(family, algorithm) | _settings(study, algorithm)
-        for change, seed in itertools.product(_product(vary), seeds):
-            cell = _cell(task, algorithm, content.get("preset", "fast"), own | change, seed, evaluation, data)
-            cells.append((change, cell))
-    return Study(name, study.get("title", name), tuple(vary), tuple(cells))
+    for task, algorithm in itertools.product(tasks, study.algorithms):
+        family = next(each for each in grid.families.values() if task in each.tasks)
+        own = _settings(family.settings, algorithm) | _settings(study.settings, algorithm)
+        for change, seed in itertools.product(_product(study.vary), range(study.seeds or grid.seeds)):
+            try:
+                cells.append((change, _cell(task, algorithm, own | change, seed, grid)))
+            except InputError as error:
+                raise InputError(f"studies.{name}: {error}") from None
+    if len(cells) > MOST_CELLS:
+        raise InputError(f"studies.{name} has {len(cells):,} cells, at most {MOST_CELLS:,} are run.")
+    return Study(name, study.title or name, tuple(study.vary), tuple(cells))
 
 
-def _settings(part: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+def _settings(given: Settings, algorithm: str) -> dict[str, Any]:
     """Settings of an algorithm in a family or a study; its own replace those for all."""
     from safemil.algorithms import find
 
-    given = part.get("settings", {})
     for name in given.keys() - {ALL}:
         find(name)  # refuses a wrong name
     return {**given.get(ALL, {}), **given.get(algorithm, {})}
 
 
-def _cell(
-    task: str, algorithm: str, preset: str, changes: Mapping[str, Any], seed: int, evaluation: Any, data: Any
-) -> Cell:
-    drawn = {name: value for name, value in data.items() if name not in ("folder", "sources")}
-    settings = _resolved(algorithm, preset, changes)
-    source = data["sources"].get(task, task)
-    return Cell(task, source, algorithm, preset, settings, seed, drawn, evaluation)
+def _cell(task: str, algorithm: str, changes: Mapping[str, Any], seed: int, grid: Content) -> Cell:
+    drawn = {name: each for name, each in vars(grid.data).items() if name not in ("folder", "sources")}
+    settings = _resolved(algorithm, grid.preset, changes)
+    source = grid.data.sources.get(task, task)
+    return Cell(task, source, algorithm, grid.preset, settings, seed, drawn, vars(grid.evaluation))
 
 
 def _resolved(algorithm: str, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,11 +229,6 @@ def _resolved(algorithm: str, preset: str, changes: Mapping[str, Any]) -> dict[s
 def _product(vary: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*vary.values()):
         yield dict(zip(vary, values, strict=True))
-
-
-def _with_defaults(what: str, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    _check_names(f"setting of {what}", given, set(defaults))
-    return {**defaults, **given}
 
 
 def _check_names(what: str, given: Iterable[str], known: set[str]) -> None:

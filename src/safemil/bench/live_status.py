@@ -3,12 +3,14 @@
 import time
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from safemil.bench.grid import Cell
+from safemil.files import atomic_file
+from safemil.terminal import console
 
 FAILED = "failed"
 SHOWN = 12  # running cells in the table
@@ -23,7 +25,7 @@ class LiveStatus:
         self.running: dict[str, tuple[Cell, str, float]] = {}
         self.failures: dict[str, str] = {}
         self.began = time.monotonic()
-        self.console = Console(stderr=True)
+        self.console = console(stderr=True)
         self.live = Live(console=self.console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> "LiveStatus":
@@ -52,9 +54,8 @@ class LiveStatus:
     def failed(self, cell: Cell, reason: str) -> None:
         self.running.pop(cell.name, None)
         self.failures[cell.name] = reason
-        file = self.results / FAILED / f"{cell.name}.txt"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(reason + "\n")
+        with atomic_file(self.results / FAILED / f"{cell.name}.txt") as file:
+            file.write_text(reason + "\n", encoding="utf-8", errors="replace")
         self._print(f"{_title(cell)} failed: {_last_line(reason)}")
 
     def time_left(self) -> str:
@@ -79,7 +80,7 @@ class LiveStatus:
         return Group(Text(f"{self.done} of {self.total} cells done{failed}; {self.time_left()}"), table)
 
     def _print(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
         self.refresh()
 
 

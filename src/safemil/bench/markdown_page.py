@@ -6,7 +6,7 @@ from safemil.bench import render
 from safemil.bench.page import Page, Part, Section, build
 from safemil.bench.results import Results
 from safemil.errors import InputError
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file, atomic_files, plain_name, require_free
 
 SUFFIX = ".md"
 
@@ -16,23 +16,23 @@ def write_page(results: Path, out: Path, *, overwrite: bool = False) -> Path:
     if out.suffix not in ("", SUFFIX):
         raise InputError(f'expected a Markdown page, got "{out.name}"; give a name that ends in {SUFFIX}.')
     out = out.with_suffix(SUFFIX)
-    require_free(out, overwrite=overwrite)
+    for path in (out, out.with_suffix("")):
+        require_free(path, overwrite=overwrite)
     page = build(Results(results))
-    folder = out.with_suffix("")
-    for section in page.sections:
-        for part in section.parts:
-            _write_files(part, folder)
-    with atomic_file(out) as file:
-        file.write_text(render_markdown(page, folder.name), encoding="utf-8")
+    with atomic_files(out) as folder:
+        for section in page.sections:
+            for part in section.parts:
+                _write_files(part, folder / out.stem)
+        (folder / out.name).write_text(render_markdown(page, out.stem), encoding="utf-8")
     return out
 
 
 def _write_files(part: Part, folder: Path) -> None:
     for suffix, rendered in (("csv", render.csv(part.table)), ("tex", render.latex(part.table))):
-        with atomic_file(folder / f"{part.name}.{suffix}") as file:
+        with atomic_file(folder / f"{plain_name('table', part.name)}.{suffix}") as file:
             file.write_text(rendered, encoding="utf-8")
     for picture in part.pictures:
-        picture.draw(folder / f"{picture.name}.png")
+        picture.draw(folder / f"{plain_name('picture', picture.name)}.png")
 
 
 def render_markdown(page: Page, folder: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from safemil import stats
 from safemil.arrays import Doubles
-from safemil.bench.cell import result_file
+from safemil.bench.cell import read_result, result_file
 from safemil.bench.grid import RANDOM, Cell, Grid, Study, read_grid
 from safemil.bench.runner import GRID
 from safemil.errors import InputError
@@ -54,8 +54,8 @@ class Results:
         if not (folder / GRID).exists():
             raise InputError(f"{folder} holds no {GRID}; give a folder that `safemil bench` wrote.")
         self.grid: Grid = read_grid(folder / GRID)
-        self.found = {cell.name: _read(result_file(folder, cell)) for cell in self.grid.cells()}
-        self.found = {name: result for name, result in self.found.items() if result}
+        read = {cell.name: read_result(result_file(folder, cell)) for cell in self.grid.cells()}
+        self.found = {name: result for name, result in read.items() if result is not None}
         self._check_same_data()
 
     @property
@@ -132,6 +132,7 @@ class Results:
         scale = self.scale(cells[0].task)
         assert scale is not None
         random, returns, costs = scale
+        _check_equal(found, "curve")
         points = [
             [(point["update"], point["return"], point["cost"]) for point in each["curve"]] for each in found
         ]
@@ -187,12 +188,15 @@ def cost_ratios(entries: Iterable[Entry]) -> dict[str, float]:
     return ratios
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-
-
 def _stack(found: list[dict[str, Any]], name: str) -> Doubles:
+    _check_equal(found, name)
     return np.asarray([each[name] for each in found], np.float64)
+
+
+def _check_equal(found: list[dict[str, Any]], name: str) -> None:
+    counts = {len(each[name]) for each in found}
+    if len(counts) > 1:
+        raise InputError(
+            f"{name} of {found[0]['cell']['task']} must be as many in each seed, got {sorted(counts)}; "
+            "delete the cells of another length and run the grid again."
+        )

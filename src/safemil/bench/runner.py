@@ -1,11 +1,10 @@
 """Runs the unfinished cells of a grid."""
 
 import importlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from safemil.bench.cell import result_file
+from safemil.bench.cell import read_result, result_file
 from safemil.bench.datasets import prepare
 from safemil.bench.grid import RANDOM, Cell, Grid
 from safemil.bench.live_status import LiveStatus
@@ -68,6 +67,6 @@ def _needs(cell: Cell) -> str | None:
 
 def _is_done(path: Path) -> bool:
     try:
-        return "returns" in json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_result(path) is not None
+    except InputError:
         return False

@@ -5,21 +5,26 @@ A module of this package holds the functions of one noun in `COMMANDS`; their si
 `--help` answers at once.
 """
 
+import contextlib
+import errno
 import importlib
 import inspect
+import io
 import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tyro
-from rich.console import Console
 
-from safemil.errors import InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, unknown
+from safemil.terminal import console
 
 FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
@@ -28,50 +33,108 @@ INTRODUCTION = """Learn safe policies from incident logs.
   safemil train safemil --nonpreferred bad.parquet --unlabeled logs.parquet \\
       --out runs/first
 """
+OF_THE_PATH = (  # errors that another path would not give
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 CLOSED_PIPE = 141  # the exit code that a shell gives to a program ended by SIGPIPE
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a command that the same arguments with --resume continue; says where its results are."""
+    """A signal during a command that --resume continues; the message says where its results are."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which saves and ends a command as Ctrl-C does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 (a check failed), 2 (bad input), 130 or 141 (interrupted)."""
+    """Run one command and return its exit code.
+
+    It is 0, 1 (it failed, or what it checked did), 2 (it can't be done with this input), 130 (Ctrl-C),
+    141 (the reader of its output is gone) or 143 (SIGTERM).
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with warnings.catch_warnings():
+    for stream in (sys.stdout, sys.stderr):  # where a terminal has no such character, it shows a "?"
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    with warnings.catch_warnings(), _sigterm():
         warnings.simplefilter("always", InputWarning)
         warnings.showwarning = _show_warning
         try:
             code = _dispatch([*arguments])
             sys.stdout.flush()  # a closed pipe is noticed here, and not when Python exits
             return code
-        except InputError as error:
-            _tell(f"error: {with_flags(str(error))}", "red")
-        except BrokenPipeError:
-            return _end_of_pipe()
-        except OSError as error:
-            _tell(f"error: {error.filename or 'file system'}: {error.strerror or error}", "red")
+        except (InputError, OSError, MemoryError) as error:
+            return _failed(error)
         except Interrupted as stopped:
             command = [each for each in arguments if each not in ("--resume", "--overwrite")]
             print(f"\nstopped; {stopped}. Continue with:\n", file=sys.stderr)
             print(f"  {shlex.join(['safemil', *command, '--resume'])}\n", file=sys.stderr)
-            return 130
-        except KeyboardInterrupt:
-            return 130
+            return signal_code(stopped.__cause__)
+        except KeyboardInterrupt as stopped:
+            print("\nstopped.", file=sys.stderr)
+            return signal_code(stopped)
         except SystemExit as end:
             if isinstance(end.__context__, BrokenPipeError):  # Rich turns one into the other
                 return _end_of_pipe()
             raise
-    return 2
+
+
+def signal_code(stopped: BaseException | None) -> int:
+    """Exit code that a shell gives to a program ended by the signal."""
+    return 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _sigterm() -> Iterator[None]:
+    """Raise `Terminated` on SIGTERM; a thread can't, and an earlier call of `main` does already."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _failed(error: Exception) -> int:
+    """Tell an error in a line; the exit code says whether other input would help."""
+    if isinstance(error, BrokenPipeError):
+        return _end_of_pipe()
+    if isinstance(error, InputError):
+        _tell(f"error: {with_flags(str(error))}", "red")
+        return 1 if isinstance(error, DivergedError) else 2
+    if isinstance(error, OSError):
+        _tell(f"error: {error.filename or 'file system'}: {error.strerror or error}", "red")
+        return 2 if error.errno in OF_THE_PATH else 1
+    _tell(f"error: not enough memory ({error})", "red")
+    return 1
 
 
 def with_flags(message: str) -> str:
     """Replace the arguments in a message of the library by their flags.
 
-    >>> with_flags("give `resume=True` or `action_low=...`")
-    'give --resume or --action-low'
+    >>> with_flags('give `resume=True`, `action_low=...` or `fill="gap=previous"`')
+    'give --resume, --action-low or --fill "gap=previous"'
     """
-    return re.sub(r"`(\w+)=(?:True|\.\.\.)`", lambda found: "--" + found[1].replace("_", "-"), message)
+    return re.sub(
+        r'`(\w+)=(?:True|\.\.\.|("[^"`]*"))`',
+        lambda found: f"--{found[1].replace('_', '-')} {found[2] or ''}".rstrip(),
+        message,
+    )
 
 
 def _end_of_pipe() -> int:
@@ -86,7 +149,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 
 
 def _tell(text: str, style: str) -> None:
-    Console(stderr=True).print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    console(stderr=True).print(text, style=style, soft_wrap=True)
 
 
 def _dispatch(arguments: list[str]) -> int:

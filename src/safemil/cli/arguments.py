@@ -1,12 +1,13 @@
 """Types of arguments that several commands take."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-if TYPE_CHECKING:  # its import takes 0.4 s, which `--help` does not need
+if TYPE_CHECKING:  # their import takes 0.4 s, which `--help` does not need
+    from safemil.data import Trajectories
     from safemil.data.interchange import Options
 
 RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -21,6 +22,15 @@ OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 NameFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+LogPaths = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="LOGS ...")]
+Fills = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(metavar="PATTERN=VALUE", help_behavior_hint=""),
+]
+Kind = Annotated[
+    Literal["continuous", "discrete"] | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")
+]
 Numbers = Annotated[tuple[float, ...] | None, tyro.conf.arg(metavar="NUMBER ...", help_behavior_hint="")]
 
 
@@ -46,17 +56,56 @@ class Reading:
     """least action, one number or one per column (default: as recorded in the file, else -1)"""
     action_high: Numbers = None
     """greatest action, one number or one per column (default: as recorded in the file, else 1)"""
+    action_kind: Kind = None
+    """discrete if whole numbers are choices (default: discrete for a column of texts)"""
+    fill: Fills = ()
+    """what replaces empty cells, as in "gap_*=90", "speed=previous" or "gap_*=flag" (a column of 0 and 1)"""
+    max_gap: Annotated[str | None, tyro.conf.arg(metavar="STEP", help_behavior_hint="")] = None
+    """no segment crosses a longer step: a number in the units of the step column, or 1s, 500ms, 2min"""
+    incident: NameFlag = None
+    """column that is true at incidents, or column=value"""
+    incident_episodes: Annotated[str | None, tyro.conf.arg(metavar="LIST_OR_FILE", help_behavior_hint="")] = (
+        None
+    )
+    """episodes that are incidents: names separated by commas, or a file with one in each line"""
 
     def options(self) -> "Options":
-        from safemil.data.interchange import Columns, Options
+        from safemil.data.interchange import Columns, Fill, Options
         from safemil.errors import InputError
 
-        names = asdict(self)
-        low, high = names.pop("action_low"), names.pop("action_high")
+        low, high = self.action_low, self.action_high
         if (low is None) != (high is None):
             raise InputError("action bounds come in pairs; give both --action-low and --action-high.")
-        return Options(Columns(**names), None if low is None else (low, high))
+        return Options(
+            Columns(**{field.name: getattr(self, field.name) for field in fields(Columns)}),
+            None if low is None or high is None else (low, high),
+            self.incident,
+            None if self.incident_episodes is None else _names(self.incident_episodes),
+            tuple(Fill.parse(each) for each in self.fill),
+            self.max_gap,
+            self.action_kind,
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names in a file, one in each line, or separated by commas."""
+    path = Path(text)
+    found = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    return tuple(name.strip() for name in found if name.strip())
 
 
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="")]
 READING = Reading()
+
+
+def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Trajectories":
+    """Read the unlabeled pile of a run as training did, or another one as the flags say."""
+    from safemil.data.formats import read
+    from safemil.runs import RunDirectory
+
+    if unlabeled is None:
+        paths, options = RunDirectory(run).read_sources()
+        unlabeled = paths["unlabeled"]
+    else:
+        options = reading.options()
+    return read(unlabeled, options).trajectories

@@ -36,11 +36,13 @@ def bench(
     """
     from safemil.bench.grid import read_grid
     from safemil.bench.runner import run_grid
+    from safemil.cli import signal_code
+    from safemil.files import read_text
 
     try:
         failures = run_grid(
             read_grid(grid),
-            grid.read_text(),
+            read_text(grid),
             out,
             engine=engine,
             workers=workers,
@@ -48,9 +50,9 @@ def bench(
             tasks=tasks,
             algorithms=algorithms,
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         print(f"\nstopped; finished cells are in {out}. Run the same command to continue.", file=sys.stderr)
-        return 130
+        return signal_code(stopped)
     for name in failures:
         print(f"failed: {name} (see {out / 'failed' / name}.txt)", file=sys.stderr)
     print(out)

@@ -40,14 +40,17 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
+    from safemil.files import plain_name
 
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
         _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
-        out = out or Path("data") / name.replace(":", "-")
+        out = out or Path("data") / plain_name("task", name.replace(":", "-"))
         _make_piles(name, 200 if episodes is None else episodes, seed, out, overwrite)
 
 
@@ -91,7 +94,8 @@ def _make_task(
     from safemil.behaviour.making import EPISODES, make
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
-    from safemil.files import require_free
+    from safemil.data.formats import STORE
+    from safemil.files import atomic_files, atomic_folder, require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -99,11 +103,13 @@ def _make_task(
     count = EPISODES if episodes is None else episodes
     trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
     if format == "store":
-        save(out, trajectories, annotations, format="store", manifest=manifest, overwrite=overwrite)
-        scatter(out / SCATTER, trajectories, annotations, task=task)
+        with atomic_folder(out, STORE, overwrite=overwrite) as folder:
+            save(folder, trajectories, annotations, format="store", manifest=manifest)
+            scatter(folder / SCATTER, trajectories, annotations, task=task)
     else:
-        save(out, trajectories, annotations, format="hdf5", overwrite=overwrite)
-        beside.write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        with atomic_files(out) as folder:
+            save(folder / out.name, trajectories, annotations, format="hdf5")
+            (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
     print(out)
 
@@ -237,20 +243,21 @@ def convert(
 
 
 def _print_description(path: Path, description: "Description") -> None:
-    from rich.console import Console
+    from safemil.terminal import console
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    for line in _summary(path, description):
-        console.print(line)
-    console.print(_column_table(description))
+    terminal = console()
+    lines: list[Any] = [*_summary(path, description), _column_table(description)]
     if description.constant:
-        console.print(f"constant columns: {', '.join(description.constant)}")
-    for names in description.duplicate:
-        console.print(f"equal columns: {', '.join(names)}")
-    for found in description.suspicious[:MOST_SUSPICIONS]:
-        console.print(f"suspicious: episode {found.episode}: {found.reason}")
+        lines.append(f"constant columns: {', '.join(description.constant)}")
+    lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
+    lines += [
+        f"suspicious: episode {found.episode}: {found.reason}"
+        for found in description.suspicious[:MOST_SUSPICIONS]
+    ]
     if len(description.suspicious) > MOST_SUSPICIONS:
-        console.print(f"and {len(description.suspicious) - MOST_SUSPICIONS} more; --json gives all.")
+        lines.append(f"and {len(description.suspicious) - MOST_SUSPICIONS} more; --json gives all.")
+    for line in lines:
+        terminal.print(line, soft_wrap=True)
 
 
 def _summary(path: Path, description: "Description") -> list[str]:

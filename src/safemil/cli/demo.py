@@ -27,16 +27,15 @@ def demo(
         seed: seed of both trainings
         overwrite: replace the data, runs and report in the folder
     """
-    from rich import print as show
-
     from safemil.files import require_free
+    from safemil.terminal import console
 
     require_free(out, overwrite=overwrite)
     *first, report = commands(out, seed)
     for command in first:
         if code := _run(command):
             return code
-    show("\n", comparison(out))
+    console().print("\n", comparison(out))
     return _run(report)
 
 
@@ -55,12 +54,11 @@ def commands(out: Path, seed: int) -> list[list[str]]:
 
 
 def _run(arguments: list[str]) -> int:
-    from rich.console import Console
-
     from safemil.cli import main
+    from safemil.terminal import console
 
     line = f"\n$ safemil {shlex.join(arguments)}"
-    Console().print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
+    console().print(line, style="bold", soft_wrap=True)
     return main(arguments)
 
 

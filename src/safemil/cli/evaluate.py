@@ -26,13 +26,13 @@ def evaluate(
         seed: seed of the episodes; the same seed gives every run the same episodes
         stochastic: sample actions instead of taking the policy's mode
     """
-    from rich.console import Console
     from rich.table import Table
 
     from safemil import stats
     from safemil.api import Run
     from safemil.evaluate import FILE, sizes
     from safemil.evaluate import evaluate as roll
+    from safemil.terminal import console
 
     sizes(task)  # a wrong name is told before anything is read
     trained = Run.load(run)
@@ -45,7 +45,7 @@ def evaluate(
         costs = found.costs[part]
         values = stats.interval(found.returns[part]), stats.interval(costs), stats.cvar_interval(costs)
         table.add_row(name, *map(str, values), f"{found.lengths[part].mean():.0f}")
-    console = Console()
-    console.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
-    console.print(table)
+    terminal = console()
+    terminal.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
+    terminal.print(table)
     print(run / FILE)

@@ -16,7 +16,8 @@ def evidence(run: RunPath, *, json: bool = False) -> None:
 
     from safemil.evidence import Evidence
     from safemil.runs import RunDirectory
+    from safemil.terminal import printable
 
     RunDirectory(run).read_config()  # a folder that is not a run is refused first
     found = Evidence.load(run)
-    print(dumps(found.to_json(), indent=2) if json else "\n".join(found.lines()))
+    print(dumps(found.to_json(), indent=2) if json else printable("\n".join(found.lines())))

@@ -8,7 +8,9 @@ import tyro
 from safemil.cli.arguments import READING, DataPath, OutFile, PathFlag, Reading, ReadingFlags, TaskFlag
 
 if TYPE_CHECKING:
-    from safemil.data.interchange import Options
+    from collections.abc import Mapping
+
+    from safemil.data.interchange import Options, Paths
 
 
 def report(
@@ -49,7 +51,7 @@ def report(
 
 def _piles(
     path: Path, data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, reading: Reading
-) -> tuple[dict[str, Path], "Options"]:
+) -> tuple["Mapping[str, Paths]", "Options"]:
     """Find the piles and how to read them: as given, else as noted by training."""
     from safemil.errors import InputError
     from safemil.runs import RunDirectory

@@ -16,17 +16,17 @@ def list_tasks() -> None:
 
     safemil tasks list
     """
-    from rich.console import Console
     from rich.table import Column, Table
 
     from safemil import catalog
     from safemil.evaluate import sizes
+    from safemil.terminal import console
 
     table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")
     for name in catalog.names():
         task = catalog.task(name)
         table.add_row(name, *map(str, (*sizes(name), task.limit)), task.summary)
-    Console().print(table)
+    console().print(table)
 
 
 def verify(
@@ -53,8 +53,10 @@ def verify(
 
 def _print_replays(replays: list["Replay"]) -> None:
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from safemil.terminal import console
 
     table = Table(
         caption="≠ counts mismatches; 'in step' are rows reached within tolerance from the seeds alone"
@@ -70,11 +72,11 @@ def _print_replays(replays: list["Replay"]) -> None:
             f"{len(one.reset_errors)}/{one.resets}",
             str(one.free_rows),
         ]
-        verdict = "[green]ok" if one.passed else "[red]FAIL"
+        verdict = Text("ok", style="green") if one.passed else Text("FAIL", style="red")
         table.add_row(one.task, str(len(one.reward_error)), *(f"{e:.0e}" for e in errors), *counts, verdict)
-    console = Console()
-    console.width = max(console.width, TABLE_WIDTH)  # figures are better wrapped than cropped
-    console.print(table)
+    terminal = console()
+    terminal.width = max(terminal.width, TABLE_WIDTH)  # figures are better wrapped than cropped
+    terminal.print(table)
 
 
 def _p99(errors: "object") -> float:

@@ -8,7 +8,7 @@ import tyro
 from safemil.cli.arguments import (
     READING,
     DataPath,
-    LogsPath,
+    LogPaths,
     OutFile,
     OutFolder,
     PathFlag,
@@ -20,6 +20,7 @@ from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
 from safemil.cli.evidence import evidence
+from safemil.cli.export import export
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -27,7 +28,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
 
     from safemil.algorithms import Algorithm
     from safemil.api import Run
-    from safemil.data.interchange import Options
+    from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
@@ -38,6 +39,7 @@ def train(
     data: DataPath = None,
     *,
     out: OutFolder,
+    logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     preset: str = "fast",
@@ -56,12 +58,13 @@ def train(
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
 
-    safemil train safemil --nonpreferred bad.csv --unlabeled logs.csv --out runs/a
+    safemil train safemil --logs drives.csv --incident incident --out runs/a
 
     Args:
         algorithm: name of the algorithm; `safemil algorithms` lists all
         data: folder made by `safemil data split`, instead of --nonpreferred and --unlabeled
         out: run folder to write
+        logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
         preset: fast, or paper for the hyperparameters of the paper
@@ -79,20 +82,23 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.errors import InputError
     from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
 
+    if preferred_share is not None and not 0 <= preferred_share <= 1:
+        raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
-    paths = _pile_paths(data, nonpreferred, unlabeled, found.NEEDS)
     options = reading.options()
-    piles = _load_piles(paths, found.NEEDS, options)
+    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
-        logs = piles["unlabeled"]
-        check_fits(task, logs.observation_size, logs.action_size, logs.action_categories)
+        pile = piles["unlabeled"]
+        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
     try:
         run = api.train(
             algorithm,
@@ -109,8 +115,8 @@ def train(
             evaluate_every=evaluate_every,
             **settings,
         )
-    except KeyboardInterrupt:
-        raise Interrupted(f"the run so far is in {out}") from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
     print(out)
@@ -118,7 +124,7 @@ def train(
 
 def score(
     run: RunPath,
-    path: LogsPath,
+    path: LogPaths,
     *,
     out: OutFile,
     top: int = 10,
@@ -131,25 +137,26 @@ def score(
 
     Args:
         run: run folder
-        path: file or store of episodes
+        path: files, folders or quoted patterns; read as those of the run, if no flag says otherwise
         out: file to write, .parquet or .csv, with the columns episode, step and cost
         top: number of the riskiest episodes to print
         overwrite: replace the file
     """
     from safemil.api import Run
-    from safemil.data import load
+    from safemil.data.formats import read_like
     from safemil.files import require_free
+    from safemil.runs import RunDirectory
     from safemil.scoring import check_suffix, rank, riskiest_table, save_risk
 
     check_suffix(out)
     require_free(out, overwrite=overwrite)
     trained = Run.load(run)
-    options = reading.options()
-    trajectories = load(path, columns=options.columns, action_bounds=options.action_bounds)
+    noted = RunDirectory(run).read_options() if reading == READING else None
+    trajectories = read_like(path, noted or reading.options()).trajectories
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0], highlight=False, markup=False)
+        _console().print(trained.evidence.lines()[0])
     _console().print(riskiest_table(trajectories, costs, top))
     _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
@@ -184,7 +191,7 @@ def algorithms(
         return
     console = _console()
     for title, table in _setting_tables(find(name)):
-        console.print(f"{title}:", style="bold", highlight=False)
+        console.print(f"{title}:", style="bold")
         console.print(table)
         console.print()
 
@@ -236,12 +243,26 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
 
 
 def _pile_paths(
-    data: Path | None, nonpreferred: Path | None, unlabeled: Path | None, needs: frozenset[str]
-) -> dict[str, Path]:
+    data: Path | None,
+    logs: tuple[Path, ...],
+    nonpreferred: Path | None,
+    unlabeled: Path | None,
+    needs: frozenset[str],
+    options: "Options",
+) -> "dict[str, Paths]":
     """Find the path of each pile that the algorithm needs."""
     from safemil.data.splitting import HINDSIGHT_STORE
     from safemil.errors import InputError
 
+    if options.tells_incidents != bool(logs):
+        raise InputError(
+            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "piles by --nonpreferred and --unlabeled."
+        )
+    if logs:
+        if data or nonpreferred or unlabeled:
+            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+        return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
             raise InputError("give either a folder of piles or --nonpreferred and --unlabeled, not both.")
@@ -256,18 +277,19 @@ def _pile_paths(
     return {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
 
 
-def _load_piles(paths: dict[str, Path], needs: frozenset[str], options: "Options") -> dict[str, Any]:
-    from safemil.data import load, load_annotated
+def _load_piles(
+    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options"
+) -> tuple[dict[str, Any], "Options"]:
+    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns."""
+    from safemil.data.formats import read_piles
 
-    how: dict[str, Any] = {"columns": options.columns, "action_bounds": options.action_bounds}
-    piles: dict[str, Any] = {}
+    contents = read_piles(paths, options)
+    piles: dict[str, Any] = {
+        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+    }
     if "annotations" in needs:
-        piles["unlabeled"], piles["annotations"] = load_annotated(paths["unlabeled"], **how)
-    else:
-        piles["unlabeled"] = load(paths["unlabeled"], **how)
-    if "nonpreferred" in paths:
-        piles["nonpreferred"] = load(paths["nonpreferred"], **how)
-    return piles
+        piles["annotations"] = contents["unlabeled"].annotations()
+    return piles, contents["unlabeled"].resolved or options
 
 
 def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | None) -> None:
@@ -285,15 +307,15 @@ def _print_summary(run: "Run", algorithm: "Algorithm", preferred_share: float | 
     console.print(f"{run.algorithm}: {updates:,} updates in {seconds:.0f} s; last values:")
     console.print(table)
     for advice in algorithm.advice(run.config, preferred_share) if algorithm.advice else []:
-        console.print(advice, highlight=False)
+        console.print(advice)
     for sentence in run.evidence.lines() if run.evidence else []:
-        console.print(sentence, highlight=False, markup=False)
+        console.print(sentence)
 
 
 def _console() -> Any:
-    from rich.console import Console
+    from safemil.terminal import console
 
-    return Console()
+    return console()
 
 
 COMMANDS = {
@@ -303,6 +325,7 @@ COMMANDS = {
     "score": score,
     "algorithms": algorithms,
     "evaluate": evaluate,
+    "export": export,
     "bench": bench,
     "tables": tables,
     "report": report,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Floats, Ints
-from safemil.data.trajectories import Annotations, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
 FROZEN = 0.5  # flag episodes in which more than this share of the observations repeats the previous one
@@ -62,7 +62,7 @@ class Description:
     columns: tuple[Column, ...]  # of observations, then of actions scaled to [-1, 1]
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
-    constant: tuple[str, ...]  # names of constant columns
+    constant: tuple[str, ...]  # names of columns that training treats as constant
     duplicate: tuple[tuple[str, ...], ...]  # names of columns that are equal to each other
     suspicious: tuple[Suspicion, ...]
     returns: Spread | None
@@ -76,7 +76,9 @@ class Description:
 def describe(trajectories: Trajectories, annotations: Annotations | None = None) -> Description:
     """Summarise a dataset and look for faulty columns and episodes."""
     columns = _columns(trajectories)
-    constant = tuple(column.name for column in columns if column.low == column.high)
+    largest = np.array([max(abs(column.low), abs(column.high)) for column in columns])
+    still = is_constant(np.array([column.deviation for column in columns]), largest)
+    constant = tuple(column.name for column, is_still in zip(columns, still, strict=True) if is_still)
     sums = None if annotations is None else annotations.episode_sums(trajectories.lengths)
     return Description(
         episodes=trajectories.episodes,

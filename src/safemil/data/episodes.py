@@ -1,5 +1,6 @@
 """Rows of a table sorted into episodes, whichever files and whichever order they came in."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 from safemil.arrays import Bools, Ints
 from safemil.data.columns import Plan, joined
 from safemil.data.interchange import Options
-from safemil.data.steps import Steps, gap_limit, join_steps, read_steps
-from safemil.errors import InputError
+from safemil.data.steps import Steps, gap_limit, join_steps, read_steps, text_array
+from safemil.errors import InputError, InputWarning
 
 FAR = 10  # usual steps between the rows of two files, above which they belong to two episodes
 SHOWN = 5  # doubled steps in a message
@@ -50,10 +51,10 @@ def sorted_rows(
     chosen: Plan,
     order: Sequence[Any] | None,
     options: Options,
-) -> tuple[Rows, list[str]]:
+) -> Rows:
     """Sort the rows of all tables; `order` lists the episodes in another order than that of their names.
 
-    Also returns what should be said about names of episodes that several files have.
+    Names of episodes that several files have are told apart, or joined, with a warning.
     """
     _check_present(tables, chosen)
     steps = join_steps([read_steps(_plain(table.column(chosen.step)), chosen.step) for table in tables])
@@ -70,15 +71,12 @@ def sorted_rows(
     names = _alike(names)
     part = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
     ids, episodes = _numbered(names, codes)
-    notes: list[str] = []
     shared = _in_several(episodes, part, len(ids)) if len(tables) > 1 else np.zeros(len(ids), bool)
     if chosen.episode is None:
-        notes.append(
-            f'there is no column "{options.columns.episode}": each of {len(tables)} files is an episode'
-        )
+        _say(f'there is no column "{options.columns.episode}": each of {len(tables)} files is an episode')
     if shared.any():
         if _continued(episodes, part, steps, options, chosen.step):
-            notes.append(f"{int(shared.sum())} episodes have rows in several files")
+            _say(f"{int(shared.sum())} episodes have rows in several files")
         else:
             labels, what = _labels(paths, names)
             names = [
@@ -87,15 +85,17 @@ def sorted_rows(
                 )
                 for label, each in zip(labels, names, strict=True)
             ]
-            notes.append(
-                f"{int(shared.sum())} names of episodes are in several files, told apart by the {what}"
-            )
+            _say(f"{int(shared.sum())} names of episodes are in several files, told apart by the {what}")
             ids, episodes = _numbered(names, codes)
     if order is not None and sorted(order) == ids.tolist():
         rank = np.empty(len(ids), np.int64)
         rank[[ids.tolist().index(name) for name in order]] = np.arange(len(ids))
         ids, episodes = np.asarray(order), rank[episodes]
-    return _sort(ids, episodes, steps), notes
+    return _sort(ids, episodes, steps)
+
+
+def _say(text: str) -> None:
+    warnings.warn(f"{text}.", InputWarning, stacklevel=6)
 
 
 def check_doubles(rows: Rows) -> Iterator[tuple[str, Bools]]:
@@ -143,7 +143,7 @@ def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
             numbers: npt.NDArray[Any] = pc.cast(found, pa.int64()).to_numpy()
             return numbers
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return np.asarray(found.to_pylist(), np.str_)
+            return text_array(found)
     except pa.ArrowInvalid as error:
         raise InputError(f'"{name}" must hold whole numbers or text: {error}.') from error
     raise InputError(f'"{name}" must hold whole numbers or text, but holds {kind}.')

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from safemil import plugins
 from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.columns import natural
-from safemil.data.incidents import Piles, piles_of
+from safemil.data.incidents import Piles, piles_of, split_contents
 from safemil.data.interchange import (
     ActionKind,
     Bounds,
@@ -26,6 +26,8 @@ from safemil.data.interchange import (
     Contents,
     Fill,
     Options,
+    PathLike,
+    Paths,
     join_contents,
     listed,
 )
@@ -33,9 +35,6 @@ from safemil.data.table import Loaded, Part, from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder, marked, require_free
-
-PathLike = str | os.PathLike[str]
-Paths = PathLike | Sequence[PathLike]
 
 
 class Format(Protocol):
@@ -63,6 +62,7 @@ FORMATS: dict[str, Format] = {  # in the order in which they are tried
     "ros": rosbag,
     "csv": csv,  # last, since almost any text could be CSV
 }
+STORE = marked(store.DESCRIPTION, store.FORMAT)
 
 
 class Reading(TypedDict, total=False):
@@ -117,7 +117,7 @@ def load(
     """
     options = _options(reading, incident, incident_episodes)
     contents = read(paths, options)
-    if incident is None and incident_episodes is None:
+    if not options.tells_incidents:
         return contents.trajectories
     with _naming(paths):
         return piles_of(contents, options)
@@ -139,6 +139,23 @@ def read(paths: Paths, options: Options) -> Contents:
         else:
             contents = _read_all(found, options)
     return contents
+
+
+def read_like(paths: Paths, options: Options) -> Contents:
+    """Read other files in the way that `options` tell; formats without columns need no such rules."""
+    with _naming(paths):
+        plain = all(_recognised(file.path) in (store, hdf5) for file in _files(paths))
+    return read(paths, Options() if plain else options)
+
+
+def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
+    """Read piles by name; one log gives both, by its incidents, if the options tell them."""
+    if not options.tells_incidents:
+        return {name: read(where, options) for name, where in paths.items()}
+    logs = paths["unlabeled"]
+    contents = read(logs, options)
+    with _naming(logs):
+        return split_contents(contents, options)
 
 
 def _options(
@@ -348,7 +365,7 @@ def _loaded(entry: EntryPoint) -> Format:
 @contextmanager
 def _writable(path: Path, format: Format, overwrite: bool) -> Iterator[Path]:
     require_free(path, overwrite=overwrite)
-    folder = atomic_folder(path, marked(store.DESCRIPTION, store.FORMAT), overwrite=overwrite)
+    folder = atomic_folder(path, STORE, overwrite=overwrite)
     with atomic_file(path) if format.SUFFIXES else folder as target:
         yield target
 

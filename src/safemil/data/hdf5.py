@@ -4,6 +4,7 @@ A group `safemil` holds what that layout has no place for: names of episodes, nu
 final observations are known, and action bounds. Other readers ignore it.
 """
 
+import math
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Bools, Floats, Ints
-from safemil.data.interchange import Contents, Options, begins_with, in_unit_box, listed, written_actions
-from safemil.data.trajectories import Trajectories
+from safemil.data.interchange import (
+    Contents,
+    Options,
+    begins_with,
+    check_declared_size,
+    in_unit_box,
+    listed,
+    written_actions,
+)
+from safemil.data.trajectories import Trajectories, check_name_length
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = (".hdf5", ".h5")
@@ -30,6 +39,7 @@ DIMENSIONS = {  # of each array, whose rows are steps
     "costs": 1,
 }
 GROUP = "safemil"
+NAMES_AT_ONCE = 100
 EXTRAS = ("ids", "first_steps", "has_final", "action_low", "action_high")
 
 
@@ -41,15 +51,19 @@ def read(path: Path, options: Options) -> Contents:
     options.refuse_columns("HDF5")
     try:
         with h5py.File(path, "r") as file:
-            return _read(file, options)
-    except (OSError, RuntimeError, KeyError) as error:  # h5py raises any of the three
+            datasets = _checked_datasets(file)
+            extras = _checked_extras(file, datasets)
+            check_declared_size(path, sum(map(_declared_size, (*datasets.values(), *extras.values()))))
+            return _read(datasets, extras, options)
+    except InputError:
+        raise
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # h5py raises any of these
         raise InputError(f"the HDF5 file is damaged or cut short: {error}") from error
 
 
-def _read(file: h5py.File, options: Options) -> Contents:
-    datasets = _checked_datasets(file)
-    extras = {name: _values(each) for name, each in _checked_extras(file, datasets).items()}
-    arrays = {name: _values(each) for name, each in datasets.items()}
+def _read(datasets: dict[str, h5py.Dataset], declared: dict[str, h5py.Dataset], options: Options) -> Contents:
+    extras = {name: _names(each) if name == "ids" else each[()] for name, each in declared.items()}
+    arrays = {name: each[()] for name, each in datasets.items()}
     arrays |= {name: arrays[name].reshape(-1) for name in arrays if DIMENSIONS[name] == 1}
     steps, width = arrays["actions"].shape
     flags = {name: arrays.get(name, np.zeros(steps)) != 0 for name in ("terminals", "timeouts")}
@@ -150,9 +164,11 @@ def _checked_extras(file: h5py.File, datasets: dict[str, h5py.Dataset]) -> dict[
     """Find what `write` added, if anything, and check its declared shapes."""
     if GROUP not in file or not isinstance(file.get(GROUP, getlink=True), h5py.HardLink):
         return {}
+    if not isinstance(file[GROUP], h5py.Group):
+        raise InputError(f'"{GROUP}" must be a group, as `save` writes it; write the file again.')
     found = {name: _dataset(file[GROUP], name) for name in EXTRAS}
     steps, width = datasets["actions"].shape
-    episodes = found["ids"].shape
+    episodes: tuple[int, ...] = found["ids"].shape or ()
     for name, each in found.items():
         wanted = (width,) if name.startswith("action_") else episodes
         if each.shape != wanted or len(wanted) != 1 or wanted[0] > max(steps, width):
@@ -175,6 +191,21 @@ def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     return found
 
 
-def _values(dataset: h5py.Dataset) -> npt.NDArray[Any]:
-    values: npt.NDArray[Any] = (dataset.asstr() if h5py.check_string_dtype(dataset.dtype) else dataset)[()]
-    return values
+def _declared_size(dataset: h5py.Dataset) -> int:
+    """Bytes in memory, or those of a chunk if it is larger: HDF5 reads whole chunks."""
+    size = max(dataset.size or 0, math.prod(dataset.chunks or ()))
+    return size * max(dataset.dtype.itemsize, 8)
+
+
+def _names(dataset: h5py.Dataset) -> npt.NDArray[Any]:
+    """Names of episodes; texts are read a few at a time, since their declared size says nothing."""
+    if dataset.dtype.kind in "iu":
+        numbers: npt.NDArray[Any] = dataset[()]
+        return numbers
+    if not h5py.check_string_dtype(dataset.dtype):
+        raise InputError(f'"{GROUP}/ids" must hold whole numbers or text, but holds {dataset.dtype}.')
+    names: list[str] = []
+    for first in range(0, len(dataset), NAMES_AT_ONCE):
+        names += dataset.asstr()[first : first + NAMES_AT_ONCE].tolist()
+        check_name_length(max(map(len, names[first:])))
+    return np.asarray(names)

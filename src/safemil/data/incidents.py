@@ -1,7 +1,8 @@
 """Incidents from a column or from a list of episodes, and the two piles that they make."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,12 @@ def piles_of(contents: Contents, options: Options) -> Piles:
     An episode whose rows are all true is an incident. One with some true rows is one too, and these rows are
     its marks.
     """
+    parts = split_contents(contents, options)
+    return Piles(parts["nonpreferred"].trajectories, parts["unlabeled"].trajectories)
+
+
+def split_contents(contents: Contents, options: Options) -> dict[str, Contents]:
+    """Split everything in a log as `piles_of` does."""
     held = contents.trajectories
     chosen = np.zeros(len(held), bool)
     if options.incident_episodes is not None:
@@ -69,7 +76,17 @@ def piles_of(contents: Contents, options: Options) -> Piles:
                 f"no episode is {what}, of {len(held)}; {_seen(contents, options)}choose another column, or "
                 "one of its values, as in column=value."
             )
-    return Piles(held.take(np.flatnonzero(chosen)), held.take(np.flatnonzero(~chosen)))
+    return {
+        pile: _part(contents, held, flags)
+        for pile, flags in (("nonpreferred", chosen), ("unlabeled", ~chosen))
+    }
+
+
+def _part(contents: Contents, held: Trajectories, chosen: Bools) -> Contents:
+    steps = np.repeat(chosen, held.lengths)
+    values = {name: getattr(contents, name) for name in ("rewards", "costs", "incidents")}
+    taken: dict[str, Any] = {name: None if each is None else each[steps] for name, each in values.items()}
+    return replace(contents, trajectories=held.take(np.flatnonzero(chosen)), **taken)
 
 
 def _seen(contents: Contents, options: Options) -> str:

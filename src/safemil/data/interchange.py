@@ -1,8 +1,9 @@
 """Types that readers return and writers take, and functions that several formats share."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,7 +22,11 @@ from safemil.data.trajectories import (
 )
 from safemil.errors import InputError
 
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
+SMALL, MOST_IN_SMALL = 1_000_000, 100_000_000  # bytes of a small file, and of the data that it may declare
+MOST_PER_BYTE = 1000  # of a larger file; gzip reaches this where all bytes are the same
 
 
 ColumnSpec = str | tuple[str, ...] | None
@@ -112,6 +117,14 @@ class Options:
         if self.columns != Columns() or self.incident is not None or self.fills:
             raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
 
+    @property
+    def tells_incidents(self) -> bool:
+        return self.incident is not None or self.incident_episodes is not None
+
+    def without_incidents(self) -> Self:
+        """How to read other logs in the same way, in which nobody has looked for incidents."""
+        return replace(self, incident=None, incident_episodes=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold.
 
@@ -184,6 +197,15 @@ class Contents:
     declared: int | None = None  # episodes in the file, with those passed over; None if all were read
     empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
+    def __post_init__(self) -> None:
+        for name, values in zip(self.names, (self.rewards, self.costs), strict=True):
+            steps = self.trajectories.steps
+            if values is not None and (values.shape != (steps,) or values.dtype.kind not in "fiub"):
+                raise InputError(
+                    f'"{name}" must hold one number for each of the {steps} steps, but holds '
+                    f"{values.dtype} of shape {values.shape}."
+                )
+
     def annotations(self) -> Annotations:
         """Return rewards and costs; raise if they are missing or not finite."""
         found = []
@@ -193,6 +215,22 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+def single_path(paths: Paths) -> Path:
+    """First of the paths."""
+    return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
+
+
+def check_declared_size(path: Path, declared: int) -> None:
+    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(each.stat().st_size for each in files if each.is_file())
+    if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
+        raise InputError(
+            f"there are {size:,} bytes, but they declare {declared:,} bytes of data: they are damaged, or "
+            "made to fill the memory; if the data are real, write them again without compression."
+        )
 
 
 def join_contents(parts: Sequence[Contents], labels: Sequence[str]) -> Contents:
@@ -282,9 +320,9 @@ def bounds_from_json(text: str | bytes) -> Bounds:
     try:
         found = json.loads(text)
         return found["action_low"], found["action_high"]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
-            f"the recorded action bounds can't be read ({text!r}); write the file again."
+            f"the recorded action bounds can't be read ({text[:100]!r}); write the file again."
         ) from error
 
 
@@ -292,7 +330,7 @@ def _per_column(bound: npt.ArrayLike, size: int) -> Doubles:
     try:
         array = np.atleast_1d(np.asarray(bound, np.float64))
         return np.broadcast_to(array, (size,))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"an action bound must be one number or {size}, one per action column; got {bound!r}."
         ) from error

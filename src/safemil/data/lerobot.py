@@ -40,7 +40,8 @@ from safemil.data.foreign import (
     with_defaults,
     with_own_names,
 )
-from safemil.data.interchange import Columns, Contents, Options, listed
+from safemil.data.interchange import Columns, Contents, Options, check_declared_size, listed
+from safemil.data.parquet import declared_size
 from safemil.data.table import from_table
 from safemil.errors import InputError, InputWarning
 
@@ -266,10 +267,13 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
         parts = ds.dataset(
             [str(path / file) for file in files], format="parquet", filesystem=LocalFileSystem()
         )
+        declared = sum(declared_size(fragment.metadata) for fragment in parts.get_fragments())
+        check_declared_size(path, declared)
         rows, frames = parts.count_rows(), sum(each.length for each in episodes)
+        names = {*parts.schema.names}
     if rows != frames:
         raise InputError(f"the list of episodes declares {frames} frames, but the data files hold {rows}.")
-    absent = sorted({*features} - {*parts.schema.names})
+    absent = sorted({*features} - names)
     if absent:
         raise InputError(f'{INFO} lists "{absent[0]}", but the data files have no such column.')
     with damage_reported("a data file"):

@@ -31,7 +31,15 @@ from safemil.data.foreign import (
     with_own_names,
 )
 from safemil.data.hdf5_arrays import check_stored
-from safemil.data.interchange import Bounds, Columns, ColumnSpec, Contents, Options, listed
+from safemil.data.interchange import (
+    Bounds,
+    Columns,
+    ColumnSpec,
+    Contents,
+    Options,
+    check_declared_size,
+    listed,
+)
 from safemil.data.minari_spaces import Keys, Leaf, leaves_of, name_of
 from safemil.data.minari_storage import Array, Storage, opened
 from safemil.data.table import MOST_CHOICES, from_table
@@ -161,6 +169,7 @@ def _matrix(
         ]
         for name in placed
     }
+    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block))
     values = np.empty((int(rows.sum()), len(block)), dtype)
     for name, (columns, entries) in placed.items():
         whole = entries == [*range(leaves[name].width or 0)] and columns == [

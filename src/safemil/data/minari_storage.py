@@ -25,6 +25,7 @@ PADDED = ("actions", "rewards", "terminations", "truncations")  # by one row, in
 class Storage(NamedTuple):
     """Access to the episodes of one storage format."""
 
+    path: Path
     array: Callable[[int, Keys], Array]  # array of an episode, not read yet if possible
     infos: Callable[
         [int], list[Leaf]
@@ -60,7 +61,7 @@ def _in_hdf5(file: h5py.File) -> Storage:
         group = own_group(file, "episode_0")
         return [*_info_leaves(own_group(group, "infos"), ("infos",), steps)] if "infos" in group else []
 
-    return Storage(array, infos)
+    return Storage(Path(file.filename), array, infos)
 
 
 def _hdf5_key(key: str | int) -> str:
@@ -106,7 +107,7 @@ def _in_arrow(path: Path, format: str) -> Storage:
         names = tables[0].column_names
         return [*_arrow_infos(column(0, "infos"), ("infos",), steps)] if "infos" in names else []
 
-    return Storage(array, infos)
+    return Storage(path, array, infos)
 
 
 def _episode_table(folder: Path, format: str) -> pa.Table:

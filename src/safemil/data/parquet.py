@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from safemil.data.interchange import Contents, Options, begins_with, bounds_from_json, bounds_to_json
+from safemil.data.interchange import (
+    Contents,
+    Options,
+    begins_with,
+    bounds_from_json,
+    bounds_to_json,
+    check_declared_size,
+)
 from safemil.data.table import ROWS_AT_ONCE, Loaded, Part, from_parts, to_table, written_flags
 from safemil.errors import InputError
 
@@ -31,6 +39,7 @@ def read(path: Path, options: Options) -> Contents:
 def part(path: Path) -> Part:
     """Open a file as one part of a log; only its description is read."""
     with _damage(), pq.ParquetFile(path) as file:
+        check_declared_size(path, declared_size(file.metadata))
         schema = file.schema_arrow
     noted = (schema.metadata or {}).get(METADATA)
     return Part(schema.names, lambda names: File(path, names, schema), {} if noted is None else _noted(noted))
@@ -41,19 +50,58 @@ class File(Loaded):
 
     def __init__(self, path: Path, names: Sequence[str], schema: pa.Schema) -> None:
         self.path = path
-        self.schema = pa.schema([schema.field(name) for name in names])
+        self.schema = pa.schema([field for name in names for field in schema if field.name == name])
+        self.texts = [field.name for field in self.schema if _is_text(field.type)]
 
     def whole(self, names: Sequence[str]) -> pa.Table:
-        with _damage(), pq.ParquetFile(self.path) as file:
-            return file.read(columns=list(names))
+        with _damage(), pq.ParquetFile(self.path, read_dictionary=self.texts) as file:
+            table = file.read(columns=list(names))
+            check_declared_size(self.path, sum(map(_text_size, table.columns)))
+            return table.cast(self._plain(table.schema))
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with _damage(), pq.ParquetFile(self.path, buffer_size=BUFFER, pre_buffer=False) as file:
+        texts = 0
+        with _damage(), self._opened_for_batches() as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
-                yield batch.select(list(names))
+                texts += sum(map(_text_size, batch.columns))
+                check_declared_size(self.path, texts)
+                yield batch.cast(self._plain(batch.schema)).select(list(names))
+
+    def _opened_for_batches(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.path, read_dictionary=self.texts, buffer_size=BUFFER, pre_buffer=False)
+
+    def _plain(self, found: pa.Schema) -> pa.Schema:
+        """The schema with text written out, as the file declares it."""
+        return pa.schema(
+            [self.schema.field(each.name) if each.name in self.texts else each for each in found],
+            found.metadata,
+        )
 
     def peek(self, name: str) -> Iterator[pa.RecordBatch]:
         yield from self.batches([name])
+
+
+def declared_size(metadata: pq.FileMetaData) -> int:
+    """Bytes that the columns take in memory, at 8 or more for each entry."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    chunks = (group.column(i) for group in groups for i in range(metadata.num_columns))
+    return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+
+
+def _text_size(column: pa.Array | pa.ChunkedArray) -> int:
+    """Bytes of the texts of all rows, many of which may refer to the same text; refuse what is not UTF-8."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    encoded = [
+        each for each in chunks if pa.types.is_dictionary(each.type) and _is_text(each.type.value_type)
+    ]
+    for each in encoded:
+        each.dictionary.validate(full=True)
+    sizes = (pc.sum(pc.binary_length(each.dictionary).take(each.indices)).as_py() for each in encoded)
+    return sum(size or 0 for size in sizes)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def write(path: Path, contents: Contents) -> None:
@@ -84,5 +132,5 @@ def _noted(text: bytes) -> dict[str, Any]:
 def _damage() -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"the Parquet file is damaged or cut short: {error}") from error

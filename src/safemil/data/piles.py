@@ -43,6 +43,11 @@ def draw_piles(
     Half of the held-out episodes are reckless. `demonstrate` is that of a `Task`. With `rare_incidents`, a
     reckless episode is bad only if a step of it costs, and the non-preferred pile holds such episodes only.
     """
+    if min(nonpreferred, unlabeled) < 1 or seed < 0:
+        raise InputError(
+            f"need at least one episode in both piles and a seed of at least 0, got {nonpreferred}, "
+            f"{unlabeled} and {seed}."
+        )
     rng = np.random.default_rng(seed)
     incidents, marked = _incidents(demonstrate, nonpreferred, rare_incidents, rng)
     reckless = rng.permutation(unlabeled) >= round(preferred_share * unlabeled)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from safemil.data.trajectories import Annotations, Trajectories
+from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 Length = int | Literal["full"]
 ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
@@ -38,8 +38,8 @@ class Scaler(NamedTuple):
         observations = trajectories.observations
         mean = observations.mean(axis=0, dtype=np.float64)
         deviation = observations.std(axis=0, dtype=np.float64)
-        rounding = np.maximum(1e-6 * np.abs(observations).max(axis=0), np.finfo(np.float32).tiny)
-        deviation = np.where(deviation > rounding, deviation, 1.0)
+        constant = is_constant(deviation, np.abs(observations).max(axis=0))
+        deviation = np.where(constant, 1.0, deviation)
         return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
 
     def __call__(self, observations: Float[Array, "*batch S"]) -> Float[Array, "*batch S"]:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from safemil.arrays import Bools, Doubles, Ints
-from safemil.data.formats import PathLike, save
+from safemil.data.formats import save
+from safemil.data.interchange import PathLike
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_folder, marked
@@ -62,7 +63,7 @@ def split(
 
     No episode is in both piles. The draw, and the order of a pile, depend only on `seed`.
     """
-    _check(nonpreferred, unlabeled, preferred_share)
+    _check(nonpreferred, unlabeled, preferred_share, seed)
     good = round(preferred_share * unlabeled)
     bad = nonpreferred + unlabeled - good
     found = kinds(trajectories, annotations, return_rule)
@@ -139,7 +140,9 @@ def _low_and_high(costs: Doubles, low: float, high: float) -> tuple[Bools, Bools
     return below if below.any() else tied, above if above.any() else tied
 
 
-def _check(nonpreferred: int, unlabeled: int, preferred_share: float) -> None:
+def _check(nonpreferred: int, unlabeled: int, preferred_share: float, seed: int) -> None:
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
     if nonpreferred < 1 or unlabeled < 1:
         raise InputError(f"both piles need at least one episode, asked for {nonpreferred} and {unlabeled}.")
     if not 0 <= preferred_share <= 1:

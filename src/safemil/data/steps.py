@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from safemil.arrays import Doubles, Ints
 from safemil.data.interchange import listed
+from safemil.data.trajectories import check_name_length
 from safemil.errors import InputError
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -84,7 +85,7 @@ def _from_text(column: pa.ChunkedArray, name: str) -> Steps:
             return _plain(values if kind == pa.int64() else _whole(values, name))
         except pa.ArrowInvalid:
             continue
-    texts = np.asarray(column.to_pylist(), np.str_)
+    texts = text_array(column)
     for zone in (None, "UTC"):
         try:
             times = pc.cast(column, pa.timestamp("ns", zone))
@@ -92,6 +93,12 @@ def _from_text(column: pa.ChunkedArray, name: str) -> Steps:
         except pa.ArrowInvalid:
             continue
     return Steps(np.unique(texts, return_inverse=True)[1], texts)
+
+
+def text_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.str_]:
+    """Names of steps or episodes, unless one is so long that the array would fill the memory."""
+    check_name_length(pc.max(pc.utf8_length(column)).as_py() or 0)
+    return np.asarray(column.to_pylist(), np.str_)
 
 
 def join_steps(parts: list[Steps]) -> Steps:

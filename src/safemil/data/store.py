@@ -34,8 +34,10 @@ def read(path: Path, options: Options) -> Contents:
         raise InputError("a store records its own action bounds; omit them.")
     described = _description(path)
     try:
+        if not (path / ARRAYS).is_file():  # opening a named pipe would wait for a writer
+            raise FileNotFoundError("it is no file")
         arrays = load_file(path / ARRAYS)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, AttributeError) as error:  # NumPy has no attribute for 8-bit floats
         raise InputError(f"{ARRAYS} is missing or damaged: {error}") from error
     missing = [name for name in FIELDS if name not in arrays]
     if missing:
@@ -110,7 +112,7 @@ def manifest(path: Path) -> dict[str, Any]:
 def _description(path: Path) -> dict[str, Any]:
     try:
         described = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{DESCRIPTION} can't be read: {error}") from error
     if (
         not isinstance(described, dict)

@@ -141,14 +141,14 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     keys = [_with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
-    rows, notes = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
+    rows = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
     observed, acted = (_entries(loaded, columns) for columns in (chosen.observation, chosen.action))
     _check_fills(options.fills, [each.name for each in (*observed, *acted)])
     faults = Faults(rows, [], np.zeros(len(rows.ids), bool))
     for text, doubled in check_doubles(rows):
         faults.add(text, doubled)
     actions = _actions(loaded, rows, acted, options, recorded, faults)
-    notes += describe_gaps(rows.steps, rows.episodes, rows.where)
+    notes = describe_gaps(rows.steps, rows.episodes, rows.where)
     singles = _singles(keys, rows, chosen, actions.is_step)
     del keys
     observations = _observations(loaded, rows, observed, options, actions.is_step, faults)
@@ -762,9 +762,18 @@ def _written_steps(held: Trajectories, lengths: Ints, step: Bools) -> pa.Array |
         usual = np.median(gaps) if len(gaps) else np.ones(1, np.int64).astype(np.diff(logged[:1]).dtype)[0]
         ends = np.flatnonzero(~step)
         spread[ends] = spread[ends - 1] + usual.astype(np.diff(logged[:1]).dtype)
-    if logged.dtype.kind == "M" and held.step_zone is not None:
-        return pa.array(spread).cast(pa.timestamp("ns", held.step_zone))
-    return spread
+    return _zoned(spread, held.step_zone)
+
+
+def steps_as_logged(held: Trajectories) -> pa.Array | npt.NDArray[Any]:
+    """Step of each row as the log has it, times in their own zone."""
+    return _zoned(held.logged_steps, held.step_zone)
+
+
+def _zoned(steps: npt.NDArray[Any], zone: str | None) -> pa.Array | npt.NDArray[Any]:
+    if steps.dtype.kind != "M" or zone is None:
+        return steps
+    return pa.array(steps).cast(pa.timestamp("ns", zone))
 
 
 def _columns(kind: str, values: npt.NDArray[Any], present: Bools, lists: bool) -> dict[str, pa.Array]:

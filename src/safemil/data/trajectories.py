@@ -32,6 +32,7 @@ NAMES = ("observation_names", "action_names", "action_categories")
 SHARED = ("action_low", "action_high", "step_zone", *NAMES)
 HASHED_IF_ANY = ("marks", "after_gap")  # left out of the hash where none is true
 STEP_TYPES = {"i": "int64", "u": "int64", "f": "float64", "M": "datetime64[ns]", "m": "timedelta64[ns]"}
+LONGEST_NAME = 256  # characters of an episode's name, or of a step's
 ROUNDING = 1e-5  # tolerance: an action this far outside [-1, 1] counts as a rounding error
 
 
@@ -138,6 +139,7 @@ class Trajectories:
         object.__setattr__(self, "step_values", _step_values(step_values, self.steps))
         object.__setattr__(self, "step_zone", step_zone)
         self._check_per_episode(given)
+        self._check_step_numbers()
         check_bounds(self.action_low, self.action_high)
         keep("final_observations", np.where(self.has_final[:, None], self.final_observations, np.float32(0)))
         self._check_finite()
@@ -156,6 +158,14 @@ class Trajectories:
             )
         if self.has_final.any() and not given_finals:
             raise InputError("`has_final` is true, but there are no `final_observations`; give them too.")
+
+    def _check_step_numbers(self) -> None:
+        most = np.iinfo(np.int64).max - self.steps
+        if self.first_steps.max() > most:
+            raise InputError(
+                f"`first_steps` must be at most {most}, so that int64 can number every step, got "
+                f"{self.first_steps.max()}."
+            )
 
     def _check_finite(self) -> None:
         observed, acted = self.observation_names, self.action_names
@@ -374,6 +384,11 @@ class Annotations:
         return _lengths(lengths, len(self), f"{len(self)} steps are annotated")
 
 
+def is_constant(deviation: Doubles, largest: Doubles) -> Bools:
+    """Whether columns vary within rounding of their largest magnitude, whatever their unit."""
+    return ~(deviation > np.maximum(1e-6 * largest, np.finfo(np.float32).tiny))
+
+
 def starts_of(lengths: Ints) -> Ints:
     """First row of each episode."""
     return np.cumsum(lengths) - lengths
@@ -510,23 +525,43 @@ def _booleans(name: str, values: npt.ArrayLike) -> Bools:
     return _vector(name, values, "b", "true and false").astype(np.bool_)
 
 
+def check_name_length(longest: int) -> None:
+    """Refuse long names of episodes and steps: NumPy gives each the space of the longest one."""
+    if longest > LONGEST_NAME:
+        raise InputError(
+            f"a name of an episode or a step may have {LONGEST_NAME} characters, but one has {longest}; "
+            "shorten it."
+        )
+
+
 def _ids(values: npt.ArrayLike) -> npt.NDArray[Any]:
     wanted = "whole numbers or of text"
     array = _vector("ids", values, "iuUTO", wanted)
-    if array.dtype.kind in "iu":
-        return _integers("ids", array)
-    if not all(isinstance(each, str) for each in array):
-        raise InputError(f"ids must be an array of {wanted}, got other objects.")
-    return array.astype(np.str_)
+    return _integers("ids", array) if array.dtype.kind in "iu" else _texts("ids", array, wanted)
+
+
+def _texts(name: str, array: npt.NDArray[Any], wanted: str) -> npt.NDArray[np.str_]:
+    """Convert to NumPy's text, of a length that fits the memory and of characters that UTF-8 can hold."""
+    if array.dtype.kind == "O" and not all(isinstance(each, str) for each in array):
+        raise InputError(f"{name} must be an array of {wanted}, got other objects.")
+    check_name_length(max(map(len, array)) if array.dtype.kind in "TO" and array.size else 0)
+    texts = np.ascontiguousarray(array, np.str_)
+    check_name_length(texts.dtype.itemsize // 4)
+    codes = texts.view(np.uint32) if texts.dtype.itemsize else np.zeros(0, np.uint32)
+    if ((codes >= 0xD800) & (codes < 0xE000)).any():
+        raise InputError(f"{name} must be text that UTF-8 can hold, but one has half of a surrogate pair.")
+    return texts
 
 
 def _step_values(values: npt.ArrayLike | None, steps: int) -> npt.NDArray[Any] | None:
     if values is None:
         return None
-    array = _vector("step_values", values, "iufMmUTO", "numbers, times, durations or text")
+    wanted = "numbers, times, durations or text"
+    array = _vector("step_values", values, "iufMmUTO", wanted)
     if len(array) != steps:
         raise InputError(f"need one entry of `step_values` per step, got {len(array)} for {steps}.")
-    kept = array.astype(STEP_TYPES.get(array.dtype.kind, np.str_))
+    kind = STEP_TYPES.get(array.dtype.kind)
+    kept = _texts("step_values", array, wanted) if kind is None else array.astype(kind)
     kept.setflags(write=False)
     return kept
 
@@ -543,6 +578,8 @@ def _joined_steps(parts: Sequence[Trajectories]) -> npt.NDArray[Any] | None:
 
 def _vector(name: str, values: npt.ArrayLike, kinds: str, wanted: str) -> npt.NDArray[Any]:
     """Convert to an array of one dimension, with one of these kinds of NumPy's types."""
+    if isinstance(values, Sequence):
+        check_name_length(max((len(each) for each in values if isinstance(each, str)), default=0))
     try:
         array = np.asarray(values)
     except ValueError as error:

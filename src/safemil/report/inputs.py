@@ -14,8 +14,8 @@ from safemil.api import Run
 from safemil.arrays import Floats
 from safemil.behaviour.making import recorded_seeds
 from safemil.data import Trajectories
-from safemil.data.formats import read
-from safemil.data.interchange import Contents, Options
+from safemil.data.formats import read, read_piles
+from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.errors import InputWarning
 from safemil.evaluate import Evaluation, check_fits
@@ -51,7 +51,7 @@ class Material:
 
 def gather(
     path: Path,
-    piles: Mapping[str, Path],
+    piles: Mapping[str, Paths],
     options: Options,
     *,
     compare: Path | None = None,
@@ -59,9 +59,9 @@ def gather(
 ) -> Material:
     """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
     directory, run = RunDirectory(path), Run.load(path)
-    contents = {name: _matched(run, read(where, options)) for name, where in piles.items()}
+    contents = {name: _matched(run, each) for name, each in read_piles(piles, options).items()}
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
-    truth = _truth(run, unlabeled, piles["unlabeled"], options)
+    truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")

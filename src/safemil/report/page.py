@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 import safemil
 from safemil.bench.runner import GRID
-from safemil.data.interchange import Options
+from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError
 from safemil.files import atomic_file, require_free
 
@@ -28,7 +28,7 @@ def is_bench(path: Path) -> bool:
 def write_run(
     path: Path,
     out: Path,
-    piles: Mapping[str, Path],
+    piles: Mapping[str, Paths],
     options: Options,
     *,
     compare: Path | None = None,

@@ -9,6 +9,7 @@ from safemil.errors import InputError
 from safemil.tasks.envs import TaskEnv
 from safemil.tasks.render import Picture, save_png, video
 
+SMALLEST, LARGEST = 16, 4096  # pixels
 SMOOTHNESS = 0.9  # share of the last action in the next
 
 
@@ -16,8 +17,11 @@ def film(task: str, out: Path, *, steps: int, seed: int, size: int) -> None:
     """Write a video (.mp4) of some steps, or a picture (.png) of the last."""
     if out.suffix not in (".mp4", ".png"):
         raise InputError(f'need a file ending in .mp4 or .png, got "{out}".')
-    if steps < 0 or size < 16:
-        raise InputError(f"need no fewer than 0 steps and 16 pixels, got {steps} and {size}.")
+    if steps < 0 or seed < 0 or not SMALLEST <= size <= LARGEST:
+        raise InputError(
+            f"need steps and a seed of at least 0 and {SMALLEST} to {LARGEST} pixels, got {steps}, {seed} "
+            f"and {size}."
+        )
     env = TaskEnv(task, render_mode="rgb_array", width=size, height=size)
     try:
         if out.suffix == ".png":

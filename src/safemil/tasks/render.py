@@ -1,6 +1,7 @@
 """Pictures of a world: from above for the point tasks, from beside or behind for the running robots."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,11 +137,14 @@ def video(path: Path, fps: int) -> Iterator[Any]:
     require_extra("video", "an .mp4")
     import imageio.v2 as imageio
 
-    with (
-        atomic_file(path) as temporary,
-        imageio.get_writer(temporary, fps=fps, macro_block_size=1, quality=8) as writer,
-    ):
-        yield writer
+    with atomic_file(path) as temporary:
+        try:
+            with imageio.get_writer(temporary, fps=fps, macro_block_size=1, quality=8) as writer:
+                yield writer
+        except (OSError, RuntimeError) as error:  # its message is the whole output of ffmpeg
+            raise OSError(errno.EIO, "the video can't be written; is the disk full?") from error
+        if not temporary.stat().st_size:  # ffmpeg ends without an error where it can't write
+            raise OSError(errno.EIO, "the video can't be written; is the disk full?")
 
 
 def save_png(path: Path, picture: Picture) -> None:

@@ -1,0 +1,246 @@
+"""Files of the right form and the wrong meaning that once were accepted, or ended a reader: fixed cases."""
+
+import json
+import os
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from safemil.cli import main
+from safemil.data import Trajectories, load, save
+from safemil.data.trajectories import CONTENT, digest
+from safemil.errors import InputError
+
+
+@pytest.fixture
+def walk() -> Trajectories:
+    rng = np.random.default_rng(0)
+    return Trajectories(rng.normal(size=(4, 2)), rng.uniform(-1, 1, (4, 1)), [1, 2, 1], ids=["a", "b", "c"])
+
+
+@pytest.fixture
+def store(walk, tmp_path):
+    save(tmp_path / "store", walk)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def hdf5(walk, tmp_path):
+    save(tmp_path / "logs.hdf5", walk)
+    return tmp_path / "logs.hdf5"
+
+
+def forge(store, **changes):
+    """Change arrays of a store, and let its description fit them."""
+    arrays = load_file(store / "arrays.safetensors") | changes
+    save_file(arrays, store / "arrays.safetensors")
+    described = json.loads((store / "dataset.json").read_text())
+    described |= {"episodes": len(arrays["lengths"]), "ids": [f"e{i}" for i in range(len(arrays["lengths"]))]}
+    described["hashes"]["content"] = digest({name: arrays[name] for name in CONTENT})
+    (store / "dataset.json").write_text(json.dumps(described))
+
+
+def replaced(path, name, **how):
+    """Replace an array of an HDF5 file."""
+    with h5py.File(path, "r+") as file:
+        if name in file:
+            del file[name]
+        file.create_dataset(name, **how)
+
+
+def table(path, rows=2, **columns):
+    held = {
+        "episode": ["a"] * rows,
+        "step": list(range(rows)),
+        "obs_0": [0.5] * rows,
+        "act_0": [0.0] * rows,
+    } | columns
+    pq.write_table(pa.table(held), path)
+    return path
+
+
+# Stores
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        np.array([2**63 - 1, 2**63 - 1, 6], np.int64),  # wraps around to 4
+        np.array([2**64 - 1, 2, 3], np.uint64),
+        np.array([6, -2], np.int64),
+    ],
+)
+def test_lengths_whose_sum_wraps_around_are_refused(lengths, store, tmp_path):
+    forge(store, lengths=lengths)
+    with pytest.raises(InputError, match="lengths"):
+        load(store)
+    assert main(["data", "convert", str(store), str(tmp_path / "out.csv")]) == 2
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_first_steps_that_can_not_be_counted_on_are_refused(store):
+    forge(store, first_steps=np.full(3, 2**63 - 1))
+    with pytest.raises(InputError, match="first_steps"):
+        load(store)
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_eight_bit_floats_in_a_store_are_refused(kind, store):
+    arrays = load_file(store / "arrays.safetensors")
+    save_file(arrays | {"actions": np.zeros((4, 1), kind)}, store / "arrays.safetensors")
+    with pytest.raises(InputError, match="damaged"):
+        load(store)
+
+
+def test_rewards_of_another_length_than_the_steps_are_refused(store):
+    forge(store, rewards=np.zeros(3, np.float32))
+    with pytest.raises(InputError, match="one number for each of the 4 steps"):
+        load(store)
+
+
+def test_a_description_nested_too_deeply_is_refused(store):
+    (store / "dataset.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="can't be read"):
+        load(store)
+
+
+def test_one_long_name_among_many_does_not_take_its_space_for_each(store):
+    described = json.loads((store / "dataset.json").read_text())
+    described["ids"] = ["x" * 200_000, *("y" for _ in range(19_999))]
+    (store / "dataset.json").write_text(json.dumps(described))
+    with pytest.raises(InputError, match="256 characters"):
+        load(store)
+
+
+def test_half_of_a_surrogate_pair_in_a_name_is_refused(store):
+    described = json.loads((store / "dataset.json").read_text())
+    described["ids"] = ["\ud800", "b", "c"]
+    (store / "dataset.json").write_text(json.dumps(described))
+    with pytest.raises(InputError, match="surrogate"):
+        load(store)
+
+
+@pytest.mark.parametrize("name", ["arrays.safetensors", "dataset.json"])
+def test_a_named_pipe_in_a_store_is_not_waited_for(name, store):
+    (store / name).unlink()
+    os.mkfifo(store / name)
+    with pytest.raises(InputError):
+        load(store)
+
+
+# HDF5
+
+
+def test_a_small_file_that_declares_gigabytes_is_refused_before_it_is_read(hdf5):
+    for name in ("observations", "actions", "terminals", "timeouts"):
+        shape = (10**8,) if name[0] == "t" else (10**8, 1)
+        replaced(hdf5, name, shape=shape, dtype="f4", chunks=True)
+    assert hdf5.stat().st_size < 20_000
+    with pytest.raises(InputError, match="declare"):
+        load(hdf5)
+
+
+def test_a_chunk_far_larger_than_its_array_is_refused(hdf5):
+    replaced(hdf5, "actions", shape=(4, 1), dtype="f8", chunks=(2**14, 2**14), maxshape=(None, None))
+    with pytest.raises(InputError, match="declare"):
+        load(hdf5)
+
+
+def test_names_of_fixed_length_are_refused_by_what_they_declare(hdf5):
+    replaced(hdf5, "safemil/ids", shape=(3,), dtype=h5py.string_dtype(length=2**28), chunks=(1,))
+    with pytest.raises(InputError, match="declare"):
+        load(hdf5)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("observations", {"data": h5py.Empty("f4")}),
+        ("rewards", {"data": h5py.Empty("f4")}),
+        ("safemil/ids", {"data": h5py.Empty(h5py.string_dtype())}),
+        ("safemil", {"data": np.zeros(3)}),
+        ("safemil/ids", {"shape": (3,), "dtype": h5py.ref_dtype}),
+        ("safemil/ids", {"shape": (3,), "dtype": h5py.vlen_dtype(np.int64)}),
+        ("safemil/ids", {"data": [b"\xff"] * 3, "dtype": h5py.string_dtype()}),
+        ("safemil/ids", {"data": np.zeros((3, 2), int)}),
+        ("safemil/ids", {"data": ["x" * 300, "b", "c"], "dtype": h5py.string_dtype()}),
+        ("actions", {"data": np.zeros((4, 1), [("a", "f4")])}),
+    ],
+)
+def test_arrays_of_another_kind_are_refused(name, how, hdf5):
+    replaced(hdf5, name, **how)
+    with pytest.raises(InputError):
+        load(hdf5)
+
+
+@pytest.mark.parametrize("name", ["observations", "terminals", "rewards", "safemil/ids"])
+def test_a_group_in_place_of_an_array_is_refused(name, hdf5):
+    with h5py.File(hdf5, "r+") as file:
+        if name in file:
+            del file[name]
+        file.create_group(name)
+    with pytest.raises(InputError, match="array"):
+        load(hdf5)
+
+
+# Tables
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    columns = [pa.array(["a"]), pa.array([0]), pa.array([0.5]), pa.array([0.5]), pa.array([0.0])]
+    names = ["episode", "step", "obs_0", "obs_0", "act_0"]
+    pq.write_table(pa.table(columns, names), tmp_path / "logs.parquet")
+    with pytest.raises(InputError, match='2 columns called "obs_0"'):
+        load(tmp_path / "logs.parquet")
+    (tmp_path / "logs.csv").write_text("episode,step,obs_0,obs_0,act_0\na,0,1,2,0\n")
+    with pytest.raises(InputError, match='2 columns called "obs_0"'):
+        load(tmp_path / "logs.csv")
+
+
+def test_a_column_may_end_in_more_digits_than_python_converts(tmp_path):
+    path = table(tmp_path / "logs.parquet", **{"obs_" + "1" * 5000: [0.25, 0.75]})
+    assert load(path).observations.tolist() == [[0.5, 0.25], [0.5, 0.75]]
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    buffers = [None, pa.py_buffer(np.array([0, 2, 4], np.int32).tobytes()), pa.py_buffer(b"\xff\xfe" * 2)]
+    path = table(tmp_path / "logs.parquet", episode=pa.Array.from_buffers(pa.string(), 2, buffers))
+    with pytest.raises(InputError, match="UTF8"):
+        load(path)
+
+
+@pytest.mark.parametrize("column", ["episode", "step"])
+def test_a_long_text_that_every_row_refers_to_is_not_written_out(column, tmp_path):
+    rows = 20_000
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), ["x" * 200_000])
+    columns = {"episode": ["a"] * rows, "step": range(rows), "obs_0": np.zeros(rows), "act_0": np.zeros(rows)}
+    path = tmp_path / "logs.parquet"
+    pq.write_table(pa.table(columns | {column: texts}), path, store_schema=False)
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(InputError, match="declare"):
+        load(path)
+
+
+def test_rows_that_take_no_space_in_a_file_are_refused_by_their_number(tmp_path):
+    rows = 5_000_000
+    columns = {f"obs_{i}": pa.array(np.zeros(rows, np.float32)) for i in range(4)}
+    names = pa.array(np.zeros(rows, np.int32))
+    path = table(
+        tmp_path / "logs.parquet", rows=0, episode=names, step=names, act_0=columns["obs_0"], **columns
+    )
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(InputError, match="declare"):
+        load(path)
+
+
+@pytest.mark.parametrize("bounds", [b"[" * 100_000, b'{"action_low": ' + b"9" * 5000 + b"}", b"\xff"])
+def test_action_bounds_that_can_not_be_parsed_are_refused(bounds, tmp_path):
+    path = table(tmp_path / "logs.parquet")
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"safemil": bounds}), path)
+    with pytest.raises(InputError, match="bounds"):
+        load(path)
