@@ -1,5 +1,7 @@
 """What all tests share: strict JAX, a tiny dataset, and small networks."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -12,9 +14,26 @@ from safemil.data.sampling import Dataset, Scaler
 # A (B,) minus a (B, 1) fails instead of silently becoming a (B, B) loss.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Compiling takes most of the tests' time: workers, and the next run, find compiled programs here.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# Compiling takes most of the tests' time: small problems are compiled without optimisation, in half the time,
+# and other processes, and the next run, find compiled programs in the cache.
+FAST_COMPILING = {
+    "jax_disable_most_optimizations": True,
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0.2,
+}
+for option, value in FAST_COMPILING.items():
+    jax.config.update(option, value)
+    os.environ[option.upper()] = str(value)  # for the processes that tests start
+
+
+@pytest.fixture(scope="module")
+def optimised() -> Iterator[None]:
+    """Compile as for a user: for modules that train for longer than they compile."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"
 
 
 def random_episodes(

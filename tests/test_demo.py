@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
+def demo(tmp_path_factory, optimised):
     folder = tmp_path_factory.mktemp("demo") / "demo"
     command = [sys.executable, "-m", "safemil", "demo", "--out", folder]
     return folder, subprocess.run(command, check=True, capture_output=True, text=True).stdout

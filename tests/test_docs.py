@@ -1,14 +1,20 @@
 """Every page: its Python runs, its commands and flags exist, and so do the files it names."""
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from readme_results import with_table
+
+from safemil.algorithms import find
+from safemil.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,9 +33,9 @@ def commands(page: Path) -> list[str]:
 
 @cache
 def help_of(*verbs: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "safemil", *verbs, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main([*verbs, "--help"]) == 0
+    return printed.getvalue()
 
 
 def verbs_of(words: list[str]) -> list[str]:
@@ -66,7 +72,12 @@ def test_files_that_a_page_names_exist(page):
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
 )
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
-    """All blocks of a page in one go; the README's in a folder with the files that it speaks of."""
+    """All blocks of a page in one go; the README's in a folder with the files that it speaks of.
+
+    A training is cut short: the demo's tests train with the default settings.
+    """
+    short = replace(find("safemil").PRESETS["fast"], updates=50, cost_updates=40, members=2)
+    monkeypatch.setitem(find("safemil").PRESETS, "fast", short)
     for file in request.getfixturevalue("incident_files") if page.name == "README.md" else []:
         (tmp_path / file.name).write_bytes(file.read_bytes())
     monkeypatch.chdir(tmp_path)
@@ -76,18 +87,23 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
 @pytest.fixture(scope="module")
 def incident_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
-    command = [
-        sys.executable,
-        "-m",
-        "safemil",
-        "data",
-        "make",
-        "toy:speed",
-        "--out",
-        folder / "toy",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    assert main(["data", "make", "toy:speed", "--episodes", "40", "--out", str(folder / "toy")]) == 0
     return [folder / "toy" / name for name in ("incidents.parquet", "logs.parquet")]
+
+
+def test_every_module_has_a_row_in_the_design():
+    """A row names modules as `folder/a`, `b` or as `a.py`, or a whole folder as `folder/`."""
+    table = (ROOT / "docs" / "design.md").read_text().split("## Decisions")[0]
+    named = set()
+    for row in re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE):
+        first, *others = re.findall(r"`([^`]+)`", row)
+        folder = first[: first.rfind("/") + 1]
+        named |= {first, *(folder + each for each in others)}
+    paths = (ROOT / "src" / "safemil").rglob("[!_]*.py")
+    modules = {str(path.relative_to(ROOT / "src" / "safemil")) for path in paths}
+    modules = {name.removesuffix(".py") if "/" in name else name for name in modules}
+    assert {name for name in modules - named if not name.startswith(("algorithms/", "cli/"))} == set()
+    assert {name for name in named - modules if not name.endswith("/")} == set()
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

@@ -10,6 +10,8 @@ import safemil
 from safemil import toy
 from safemil.stats import auc
 
+SEEDS = 2
+
 
 @pytest.fixture(scope="module")
 def speed():
@@ -22,9 +24,9 @@ def disc():
 
 
 @pytest.fixture(scope="module")
-def speed_run(speed):
+def speed_run(speed, optimised):
     return safemil.train(
-        "safemil", nonpreferred=speed.nonpreferred, unlabeled=speed.unlabeled, seeds=5, updates=4000
+        "safemil", nonpreferred=speed.nonpreferred, unlabeled=speed.unlabeled, seeds=SEEDS, updates=3600
     )
 
 
@@ -166,22 +168,22 @@ def test_the_piles_have_the_sizes_of_the_paper(speed):
 
 def test_the_cost_finds_risky_steps_of_episodes_it_never_saw(speed, speed_run):
     risky = speed.heldout_truth.costs > 0
-    for member in range(5):
+    for member in range(SEEDS):
         costs = np.concatenate(speed_run[member].cost(speed.heldout))
         assert auc(costs, risky) >= 0.95
 
 
 def test_the_policy_is_risky_at_most_a_fifth_as_often_as_bc(speed, speed_run):
-    bc = safemil.train("bc", unlabeled=speed.unlabeled, seeds=5, updates=2000)
+    bc = safemil.train("bc", unlabeled=speed.unlabeled, seeds=SEEDS, updates=2000)
     ours, theirs = (
-        [toy.evaluate("speed", run[member].act, episodes=50)[0] for member in range(5)]
+        [toy.evaluate("speed", run[member].act, episodes=50)[0] for member in range(SEEDS)]
         for run in (speed_run, bc)
     )
     assert np.mean(theirs) > 0.02
     assert np.mean(ours) <= np.mean(theirs) / 5
 
 
-def test_the_cost_finds_the_disc_that_no_column_names(disc):
+def test_the_cost_finds_the_disc_that_no_column_names(disc, optimised):
     run = safemil.train("safemil", nonpreferred=disc.nonpreferred, unlabeled=disc.unlabeled, updates=1601)
     costs, risky = run.cost(disc.heldout), disc.heldout_truth.costs > 0
     steps, bad = np.concatenate(costs), np.repeat(disc.heldout_reckless, disc.heldout.lengths)

@@ -47,7 +47,9 @@ def init(algorithm: Algorithm, config: Any, data: Dataset, seeds: Sequence[int])
 @partial(jax.jit, static_argnames=("algorithm", "config"))
 def _init(algorithm: Algorithm, config: Any, data: Dataset, keys: Array) -> State:
     # The data are an argument, since the compiler takes minutes to fold constants of their size.
-    return jax.vmap(lambda key: algorithm.init(config, data, key))(keys)
+    states = jax.vmap(lambda key: algorithm.init(config, data, key))(keys)
+    # Without weak types, so that a state read from a checkpoint runs the same compiled program.
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), states)
 
 
 def fit(

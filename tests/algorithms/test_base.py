@@ -1,5 +1,6 @@
 """What an algorithm is, and how one is found."""
 
+import importlib
 import types
 
 import pytest
@@ -12,6 +13,20 @@ from safemil.errors import InputError
 def test_an_algorithm_is_found_by_its_name_its_module_and_its_settings():
     assert find("bc") is find(bc) is find(find("bc")) is of_config(bc.Config())
     assert (find("bc").name, find("bc").TITLE) == ("bc", "BC-Unlabeled")
+
+
+def test_a_module_of_a_package_has_the_name_of_its_entry_point_else_its_own(tmp_path, monkeypatch):
+    info = tmp_path / "cloners-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cloners\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[safemil.algorithms]\nmy-cloner = cloners.offered\n")
+    (tmp_path / "cloners").mkdir()
+    for module in ("offered", "private"):
+        (tmp_path / "cloners" / f"{module}.py").write_text("from safemil.algorithms.bc import *")
+    monkeypatch.syspath_prepend(tmp_path)
+    offered, private = map(importlib.import_module, ("cloners.offered", "cloners.private"))
+    assert find(offered) is find("my-cloner")
+    assert (find(offered).name, find(private).name) == ("my-cloner", "cloners.private")
 
 
 def test_what_an_algorithm_does_not_define_is_none():

@@ -24,7 +24,7 @@ ONES = jnp.ones(4)
 
 
 @pytest.fixture(scope="module", params=["steps", "episodes"])
-def state(request):
+def state(request, optimised):
     return trained(
         "coptidice",
         updates=1000,

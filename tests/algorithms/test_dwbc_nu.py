@@ -12,7 +12,7 @@ from safemil.networks import GaussianPolicy, ScalarNet
 
 
 @pytest.fixture(scope="module")
-def state():
+def state(optimised):
     return trained(
         "dwbc-nu", updates=600, hidden_discriminator=(64, 64), hidden_policy=(64, 64), lr_policy=3e-3
     )

@@ -22,7 +22,7 @@ from safemil.networks import ScalarNet
 
 
 @pytest.fixture(scope="module")
-def state():
+def state(optimised):
     return trained(
         "safedice",
         updates=2000,

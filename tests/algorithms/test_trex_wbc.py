@@ -12,7 +12,7 @@ from safemil.networks import ScalarNet
 
 
 @pytest.fixture(scope="module")
-def state():
+def state(optimised):
     return trained(
         "trex-wbc",
         updates=1000,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,42 @@ title = "Sensitivity to the bag size K"
 tasks = ["SafetyPointGoal1-v0"]
 vary.bag_size = [1, 8, 128]
 """
+MEAN_ACTION = '''
+"""Takes the mean action of the unlabeled episodes."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+TITLE = "Mean action"
+NEEDS = frozenset()
+
+
+@dataclass(frozen=True)
+class Config:
+    updates: int = 2
+
+
+PRESETS = {"fast": Config()}
+
+
+class State(NamedTuple):
+    action: Array
+
+
+def init(config, data, key):
+    return State(jnp.zeros(data.unlabeled.action_size))
+
+
+def update(config, state, data, number, key):
+    return State(data.unlabeled.actions.mean(axis=0)), {"loss/policy": jnp.var(data.unlabeled.actions)}
+
+
+def act(state, observations, key=None):
+    return jnp.broadcast_to(state.action, (*observations.shape[:-1], len(state.action)))
+'''
 
 
 @pytest.fixture(scope="session")
@@ -90,3 +127,16 @@ def larger(tmp_path_factory) -> Path:
         }
         write_result(folder, cell, json.loads(json.dumps(result)))
     return folder
+
+
+@pytest.fixture(scope="session")
+def with_mean_action(tmp_path_factory) -> dict[str, str]:
+    """Variables of an interpreter in which a package with the algorithm mean-action is installed."""
+    site = tmp_path_factory.mktemp("site")
+    info = site / "mean_action-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mean-action\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[safemil.algorithms]\nmean-action = mean_action\n")
+    (site / "mean_action.py").write_text(MEAN_ACTION)
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

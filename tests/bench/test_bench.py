@@ -53,6 +53,14 @@ def test_a_cell_is_a_function_of_its_settings(results):
     assert json.loads(json.dumps({**again, "seconds": None})) == random
 
 
+def test_a_cell_of_a_generated_problem_needs_no_simulator(results, monkeypatch):
+    monkeypatch.setattr("safemil.bench.cell.PACKAGES", ("numpy", "no-such-simulator"))
+    random = next(found for name, found in contents(results).items() if "random" in name)
+    again = run_cell(Cell.from_json(random["cell"]), Path("nowhere"))
+    assert again["versions"].keys() == {"safemil", "python", "numpy"}
+    assert again["returns"] == random["returns"]
+
+
 def test_what_is_done_is_not_done_again(results, grid_file):
     before = {path: path.stat().st_mtime_ns for path in (results / CELLS).iterdir()}
     assert run_grid(read_grid(grid_file), grid_file.read_text(), results) == {}

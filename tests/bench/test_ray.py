@@ -14,7 +14,7 @@ pytest.importorskip("ray")
 
 
 def parent_of(pid):
-    """Or None, if the process is gone."""
+    """Process id of the parent; None if the process is gone."""
     try:
         fields = (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -43,10 +43,17 @@ def workers_at_a_cell(driver):
     return found
 
 
-def test_a_killed_worker_loses_no_cell_and_results_equal_the_local_engines(tmp_path, grid_file, results):
-    command = [sys.executable, "-m", "safemil", "bench", str(grid_file), "--out", str(tmp_path)]
+def test_a_killed_worker_loses_no_cell_and_results_equal_the_local_engines(
+    tmp_path, grid_file, results, with_mean_action
+):
+    """An algorithm of an installed package is among the cells: Ray's workers find it too."""
+    grid = tmp_path / "grid.toml"
+    grid.write_text(grid_file.read_text().replace('["bc", "random"]', '["bc", "random", "mean-action"]'))
+    command = [sys.executable, "-m", "safemil", "bench", str(grid), "--out", str(tmp_path / "results")]
     with open(tmp_path / "told.txt", "w") as told:
-        driver = subprocess.Popen([*command, "--engine", "ray", "--workers", "2"], stdout=told, stderr=told)
+        driver = subprocess.Popen(
+            [*command, "--engine", "ray", "--workers", "2"], stdout=told, stderr=told, env=with_mean_action
+        )
         try:
             while not (working := workers_at_a_cell(driver.pid)) and driver.poll() is None:
                 time.sleep(0.01)
@@ -56,4 +63,7 @@ def test_a_killed_worker_loses_no_cell_and_results_equal_the_local_engines(tmp_p
         finally:
             driver.kill()
             driver.wait()
-    assert contents(tmp_path) == contents(results)
+    found = contents(tmp_path / "results")
+    outside = {name for name, each in found.items() if each["cell"]["algorithm"] == "mean-action"}
+    assert len(outside) == 2
+    assert {name: each for name, each in found.items() if name not in outside} == contents(results)

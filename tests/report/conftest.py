@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from small_runs import HOSTILE, SMALL, episodes
+from small_runs import HOSTILE, QUICK, SMALL, episodes
 
 import safemil
 from safemil.behaviour import making
@@ -48,7 +48,7 @@ def goal(tmp_path_factory) -> Path:
     safemil.data.save(
         folder / "unlabeled", held.take([4, 1, 2, 3]), manifest={"origin": manifest}, overwrite=True
     )
-    assert main(["train", "safemil", str(folder), *SMALL, "--out", str(folder / "run")]) == 0
+    assert main(["train", "dwbc-nu", str(folder), *QUICK, "--out", str(folder / "run")]) == 0
     task = ["--task", "SafetyPointGoal1-v0", "--episodes", "2"]
     assert main(["evaluate", str(folder / "run"), *task]) == 0
     return folder

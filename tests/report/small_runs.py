@@ -8,6 +8,8 @@ HOSTILE = "<script>alert(1)</script>"
 SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=5")]
 SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
 SMALL += ["--log-every=10"]
+QUICK = [f"--set={each}" for each in ("updates=40", "batch=4", "discriminator_batch=4")]  # of dwbc-nu
+QUICK += ["--set=hidden_discriminator=[8]", "--set=hidden_policy=[8]", "--log-every=10"]
 
 
 def episodes(ids: list[str], seed: int, risky: bool) -> tuple[Trajectories, Annotations]:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from small_runs import SMALL
+from small_runs import QUICK
 
 import safemil
 from safemil import catalog
@@ -48,7 +48,7 @@ def test_a_report_draws_its_arena(installed, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "make", "Field-v0", "--episodes", "12", "--out", "data"]) == 0
     piles = ["--nonpreferred", "data/incidents.parquet", "--unlabeled", "data/logs.parquet"]
-    assert main(["train", "safemil", *piles, *SMALL, "--out", "run"]) == 0
+    assert main(["train", "dwbc-nu", *piles, *QUICK, "--out", "run"]) == 0
     assert main(["evaluate", "run", "--task", "Field-v0", "--episodes", "2"]) == 0
     assert main(["report", "run", "--out", "page.html"]) == 0
     text = (tmp_path / "page.html").read_text()

@@ -49,8 +49,7 @@ def find(algorithm: str | ModuleType | Algorithm) -> Algorithm:
     if isinstance(algorithm, Algorithm):
         return algorithm
     if isinstance(algorithm, ModuleType):
-        known = [name for name, module in ALGORITHMS.items() if module is algorithm]
-        return _of_module(known[0] if known else algorithm.__name__.rpartition(".")[2], algorithm)
+        return _of_module(_name_of(algorithm), algorithm)
     if algorithm in ALGORITHMS:
         return _of_module(algorithm, ALGORITHMS[algorithm])
     entry = plugins.installed(GROUP, ALGORITHMS).get(algorithm)
@@ -58,6 +57,13 @@ def find(algorithm: str | ModuleType | Algorithm) -> Algorithm:
         raise unknown("algorithm", algorithm, names())
     with plugins.named_in_errors("algorithm", entry):
         return _of_module(algorithm, entry.load())
+
+
+def _name_of(module: ModuleType) -> str:
+    """Name under which a package offers a module, else the module's own."""
+    offered = {each.value: name for name, each in plugins.installed(GROUP, ALGORITHMS).items()}
+    offered |= {each.__name__: name for name, each in ALGORITHMS.items()}
+    return offered.get(module.__name__, module.__name__)
 
 
 def of_config(config: Any) -> Algorithm:

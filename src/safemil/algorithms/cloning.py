@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -126,3 +126,15 @@ def weighted_bc_loss(
     """Weighted cloning loss E[w L_π(s, a)] / E[w]; no gradient flows through the weights."""
     losses = bc_losses(policy, observations, actions, loss)
     return weighted_mean(losses, jax.lax.stop_gradient(weights))
+
+
+def clone_weighted(
+    config: Any, state: Any, observations: Array, actions: Array, weights: Array
+) -> tuple[Any, Float[Array, ""]]:
+    """Take a gradient step on the weighted cloning loss; return the new state and the loss before it."""
+
+    def loss(policy: Policy) -> Array:
+        return weighted_bc_loss(policy, observations, actions, weights, config.loss)
+
+    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
+    return state._replace(policy=policy, policy_opt=opt), value

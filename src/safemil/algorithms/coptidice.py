@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss, weighted_mean
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted, weighted_mean
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -228,7 +228,7 @@ def update(
 def episodes_of(
     pile: Pile, rows: Int[Array, " batch"], rewards: Array, costs: Array
 ) -> tuple[Transitions, Float[Array, " batch"], Float[Array, " batch"]]:
-    """The episodes that steps are of, seen as one decision each, and their mean reward and cost of a step.
+    """The steps' episodes as one decision each, with the mean reward and mean cost of their steps.
 
     They all begin in one state, in which nothing is seen, and nothing follows them.
     """
@@ -295,11 +295,8 @@ def _update_policy(
         spread = config.noise * actions.std(axis=0, keepdims=True)
         actions += spread * jax.random.normal(key_actions, actions.shape)
 
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, observations, actions, w, config.loss)
-
-    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
-    return state._replace(policy=policy, policy_opt=opt), {"loss/policy": value}
+    state, value = clone_weighted(config, state, observations, actions, w)
+    return state, {"loss/policy": value}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

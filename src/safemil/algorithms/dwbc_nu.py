@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import Dataset, Pile, sample_steps
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
@@ -151,12 +151,8 @@ def _update_policy(
     log_prob = scaled_log_prob(state.policy, observations, actions)
     weights = jax.nn.sigmoid(-state.discriminator(observations, actions, log_prob))  # 1 − d
 
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, observations, actions, weights, config.loss)
-
-    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
-    metrics = {"loss/policy": value, "weights/mean": weights.mean()}
-    return state._replace(policy=policy, policy_opt=opt), metrics
+    state, value = clone_weighted(config, state, observations, actions, weights)
+    return state, {"loss/policy": value, "weights/mean": weights.mean()}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

@@ -26,7 +26,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -241,12 +241,9 @@ def _update_nu_and_policy(
     nu, nu_opt = config.nu_optimiser.step(state.nu, grads, state.nu_opt)
     weights = visit_weights(advantages, batch)
 
-    def bc_loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, batch.observations, batch.actions, weights, config.loss)
-
-    policy, policy_opt, bc_value = config.policy_optimiser.descend(bc_loss, state.policy, state.policy_opt)
-    metrics = {"loss/nu": value, "loss/policy": bc_value, "log_ratio/mean": rewards.mean()}
-    return state._replace(nu=nu, nu_opt=nu_opt, policy=policy, policy_opt=policy_opt), metrics
+    state = state._replace(nu=nu, nu_opt=nu_opt)
+    state, cloning_loss = clone_weighted(config, state, batch.observations, batch.actions, weights)
+    return state, {"loss/nu": value, "loss/policy": cloning_loss, "log_ratio/mean": rewards.mean()}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:

@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
-from safemil.algorithms.cloning import Cloning, Optimiser, weighted_bc_loss
+from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive
@@ -124,12 +124,8 @@ def _update_policy(
     observations, actions = data.unlabeled.observations[rows], data.unlabeled.actions[rows]
     rewards = jax.nn.sigmoid(state.reward(observations, actions))
 
-    def loss(policy: Policy) -> Array:
-        return weighted_bc_loss(policy, observations, actions, rewards, config.loss)
-
-    policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
-    metrics = {"loss/policy": value, "weights/mean": rewards.mean()}
-    return state._replace(policy=policy, policy_opt=opt), metrics
+    state, value = clone_weighted(config, state, observations, actions, rewards)
+    return state, {"loss/policy": value, "weights/mean": rewards.mean()}
 
 
 def act(state: State, observations: Array, key: Array | None = None) -> Array:
@@ -137,5 +133,5 @@ def act(state: State, observations: Array, key: Array | None = None) -> Array:
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:
-    """1 − r(s, a): what the reward says against a step."""
+    """1 − r(s, a), the lack of reward as a cost."""
     return jax.nn.sigmoid(-state.reward(observations, actions))

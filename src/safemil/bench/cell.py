@@ -3,12 +3,13 @@
 JAX is imported only when a cell runs, because a worker must limit its threads first (`one_thread`).
 """
 
+import contextlib
 import json
 import os
 import platform
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from safemil.errors import InputError
 from safemil.files import atomic_file, read_json
 
 CELLS = "cells"
-VERSIONS = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
 
 
 def one_thread() -> None:
@@ -106,7 +107,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
         "versions": {
             "safemil": safemil.__version__,
             "python": platform.python_version(),
-            **{name: version(name) for name in VERSIONS},
+            **_versions(),
         },
         "data_sha256": data.hashes() if data else {},
         **{name: values[0] for name, values in found.to_json().items()},
@@ -119,6 +120,15 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
             "all": round(ended - began, 2),
         },
     }
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the packages that a result can depend on, where they are installed."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
@@ -146,7 +156,7 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
         evaluate_every=every or 1000,
         **cell.settings,
     )
-    return evaluate.policy(run), run.metrics
+    return evaluate.policy(run, task=cell.task), run.metrics
 
 
 def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:

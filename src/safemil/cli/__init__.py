@@ -20,6 +20,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
 
 import tyro
 
@@ -168,6 +169,9 @@ def _dispatch(arguments: list[str]) -> int:
     if verb not in commands:
         names = [*commands, *(NOUNS if path == "safemil" else ())]
         raise unknown("command", verb, names)
+    if {"-h", "--help"} & {*arguments}:
+        _print_flags(f"{path} {verb}", commands[verb])
+        return 0
     result = tyro.cli(commands[verb], args=arguments, prog=f"{path} {verb}", config=FLAGS)
     return result if isinstance(result, int) else 0
 
@@ -189,6 +193,36 @@ def _print_help(path: str, commands: dict[str, Callable[..., int | None]]) -> No
     for name, line in rows:
         print(_wrapped(f"  {name}".ljust(width), line))
     print(f"\n`{path} COMMAND --help` shows the flags of a command.")
+
+
+class _Printed(io.StringIO):
+    """Text that is formatted as for standard output, with its colours and characters."""
+
+    encoding = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoding, self.isatty = sys.stdout.encoding, sys.stdout.isatty  # type: ignore[method-assign]
+
+
+def _print_flags(path: str, command: Callable[..., int | None]) -> None:
+    """Print the help of a command; tyro's usage line can be wider than the terminal, ours replaces it."""
+    with contextlib.redirect_stdout(_Printed()) as printed, contextlib.suppress(SystemExit):
+        tyro.cli(command, args=["--help"], prog=path, config=FLAGS)
+    print(_wrapped(f"usage: {path} ", _usage(command)), *printed.getvalue().split("\n")[1:], sep="\n", end="")
+
+
+def _usage(command: Callable[..., int | None]) -> str:
+    """Positional arguments and required flags of a command."""
+    words = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        marks = get_args(parameter.annotation)
+        shown = next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), name.upper())
+        if tyro.conf.Positional in marks:
+            words.append(shown)
+        elif parameter.default is inspect.Parameter.empty:
+            words.append(f"--{name.replace('_', '-')} {shown}")
+    return " ".join([*words, "[options]"])
 
 
 def _wrapped(start: str, text: str) -> str:

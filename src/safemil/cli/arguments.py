@@ -100,12 +100,10 @@ READING = Reading()
 
 def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Trajectories":
     """Read the unlabeled pile of a run as training did, or another one as the flags say."""
-    from safemil.data.formats import read
+    from safemil.data.formats import read, read_piles
     from safemil.runs import RunDirectory
 
-    if unlabeled is None:
-        paths, options = RunDirectory(run).read_sources()
-        unlabeled = paths["unlabeled"]
-    else:
-        options = reading.options()
-    return read(unlabeled, options).trajectories
+    if unlabeled is not None:
+        return read(unlabeled, reading.options()).trajectories
+    paths, options = RunDirectory(run).read_sources()
+    return read_piles(paths, options)["unlabeled"].trajectories

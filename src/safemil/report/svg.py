@@ -4,7 +4,7 @@ Risk is shown in `LEVELS` steps from a quiet grey-blue to a strong red: class `r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from safemil.arrays import Doubles
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes
-LETTER = 8  # width of one, about
+LETTER = 8  # width of a letter, about
 
 
 class Line(NamedTuple):
@@ -48,7 +48,7 @@ class Frame:
         return _placed(values, self.y_range, self.height - BOTTOM, TOP)
 
     def draw(self, body: Markup, says: str) -> Markup:
-        """The chart around its body; `says` is read out to those who can't see it."""
+        """Draw axes around the body; `says` is the text for screen readers."""
         axes = self._x_axis() + self._y_axis()
         return picture(axes + body, self.width, self.height, says, "chart")
 
@@ -121,40 +121,36 @@ def scatter(x: Doubles, y: Doubles, risk: npt.ArrayLike, frame: Frame, says: str
 
 def dots(x: Doubles, y: Doubles, risk: npt.ArrayLike) -> Markup:
     """Points as one path for each level of risk: a dozen characters each."""
-    level = levels(risk)
-    parts = []
-    for each in range(LEVELS):
-        chosen = np.flatnonzero(level == each)
-        if len(chosen):
-            d = "".join(f"M{number(x[i])} {number(y[i])}h0" for i in chosen)
-            parts.append(Markup('<path class="dot r{}" d="{}"/>').format(each, d))
-    return Markup("").join(parts)
+    points = (f"M{number(a)} {number(b)}h0" for a, b in zip(x, y, strict=True))
+    return _by_level("dot ", levels(risk), points)
 
 
 def trail(x: Doubles, y: Doubles, risk: npt.ArrayLike) -> Markup:
     """Path through points, each part in the colour of its risk; the riskiest on top."""
-    level, pieces = levels(risk), [""] * LEVELS
+    level = levels(risk)
     begins = np.flatnonzero(np.diff(level, prepend=-1))
-    ends = np.append(begins[1:], len(level))
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        part = slice(begin, min(end + 1, len(level)))  # up to the next part, so that no gap is left
-        pieces[int(level[begin])] += path(x[part], y[part])
-    drawn = [Markup('<path class="trail r{}" d="{}"/>').format(i, d) for i, d in enumerate(pieces) if d]
-    return Markup("").join(drawn)
+    ends = np.append(begins[1:], len(level)) + 1  # into the next part, so that no gap is left
+    parts = (path(x[begin:end], y[begin:end]) for begin, end in zip(begins, ends, strict=True))
+    return _by_level("trail ", level[begins], parts)
 
 
 def cells(values: Doubles, x: Doubles, y: Doubles) -> Markup:
     """Squares of a grid (rows, columns) in the colours of their risk; NaN stays empty."""
-    parts = []
-    for each in range(LEVELS):
-        found = np.argwhere((levels(np.nan_to_num(values)) == each) & np.isfinite(values))
-        if len(found):
-            d = "".join(
-                f"M{number(x[j])} {number(y[i])}H{number(x[j + 1])}V{number(y[i + 1])}H{number(x[j])}Z"
-                for i, j in found
-            )
-            parts.append(Markup('<path class="cell r{}" d="{}"/>').format(each, d))
-    return Markup("").join(parts)
+    filled = np.isfinite(values)
+    squares = (
+        f"M{number(x[j])} {number(y[i])}H{number(x[j + 1])}V{number(y[i + 1])}H{number(x[j])}Z"
+        for i, j in np.argwhere(filled)
+    )
+    return _by_level("cell ", levels(values[filled]), squares)
+
+
+def _by_level(style: str, level: npt.NDArray[np.int64], pieces: Iterable[str]) -> Markup:
+    """One path for all pieces of a level of risk; the riskiest is on top."""
+    paths = [""] * LEVELS
+    for each, piece in zip(level, pieces, strict=True):
+        paths[each] += piece
+    drawn = (Markup('<path class="{}r{}" d="{}"/>').format(style, i, d) for i, d in enumerate(paths) if d)
+    return Markup("").join(drawn)
 
 
 def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars: int = 54) -> Markup:
@@ -162,23 +158,16 @@ def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars
     windows = np.array_split(values, min(bars, len(values)))
     tall = np.array([window.mean() for window in windows], np.float64)
     place = (np.arange(len(tall)) + 0.5) * width / len(tall)
-    level = levels(tall)
-    parts = []
-    for each in range(LEVELS):
-        chosen = np.flatnonzero(level == each)
-        if len(chosen):
-            d = "".join(
-                f"M{number(place[i])} {height}V{number(height - 1 - tall[i] * (height - 2))}" for i in chosen
-            )
-            parts.append(Markup('<path class="r{}" d="{}"/>').format(each, d))
+    tops = height - 1 - tall * (height - 2)
+    lines = (f"M{number(x)} {height}V{number(y)}" for x, y in zip(place, tops, strict=True))
     return Markup(
         '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" stroke-width="{}" role="img" '
         'tabindex="-1" aria-label="ĉ along the episode">{}</svg>'
-    ).format(width, height, number(width / len(tall) + 0.1), Markup("").join(parts))
+    ).format(width, height, number(width / len(tall) + 0.1), _by_level("", levels(tall), lines))
 
 
 def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Risk in (0, 1) as a number of a colour.
+    """Colour number of a risk in (0, 1).
 
     >>> levels([0.0, 0.5, 1.0])
     array([0, 4, 7])
@@ -187,7 +176,7 @@ def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def path(x: Doubles, y: Doubles) -> str:
-    """The `d` of a polyline.
+    """Path data (`d`) of a polyline.
 
     >>> path(np.array([0.0, 1.0]), np.array([2.0, 3.25]))
     'M0 2L1 3.2'
@@ -222,7 +211,7 @@ def span(values: Sequence[npt.ArrayLike]) -> tuple[float, float]:
 
 
 def number(value: Any) -> str:
-    """A coordinate, as short as the eye needs.
+    """Write a coordinate with as many digits as can be seen.
 
     >>> number(12.0), number(3.14159), number(-0.04)
     ('12', '3.1', '0')
