@@ -54,6 +54,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     task: TaskFlag = None,
     evaluate_every: int = 1000,
+    strict: bool = False,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -79,6 +80,7 @@ def train(
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
+        strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -113,6 +115,7 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
+            strict=strict,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -156,7 +159,8 @@ def score(
     costs = trained.cost(trajectories)
     save_risk(out, trajectories, costs)
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0])
+        for sentence in trained.evidence.lines()[:2]:
+            _console().print(sentence)
     _console().print(riskiest_table(trajectories, costs, top))
     _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
