@@ -27,7 +27,7 @@ from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import DivergedError, InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.files import is_free
@@ -351,6 +351,7 @@ def train(
     progress: bool = True,
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
+    strict: bool = False,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -363,8 +364,12 @@ def train(
     the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
     unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
     at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
     """
     found, config = configure(algorithm, preset, settings)
+    judged_after = found.judged_after and found.judged_after(config)
+    if strict and judged_after is None:
+        raise InputError(f"{found.name} with these settings measures no evidence; leave out `strict=True`.")
     _check_loop_options(seed, seeds, log_every, evaluate_every)
     if out is not None:
         _check_findable(found)
@@ -384,6 +389,9 @@ def train(
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if strict:
+            recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
+            _require_evidence(_evidence(run, data, unlabeled, nonpreferred), run.path)
         recorder.fit(data, interval=log_every, progress=progress)
         run.evidence = _evidence(run, data, unlabeled, nonpreferred)
         if run.evidence is not None and run.path is not None:
@@ -467,14 +475,14 @@ class _Recorder:
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
 
-    def fit(self, data: Dataset, *, interval: int, progress: bool) -> None:
+    def fit(self, data: Dataset, *, interval: int, progress: bool, until: int | None = None) -> None:
         run = self.run
         with bar(f"training {run.algorithm}", run.config.updates, start=self.update, show=progress) as shown:
             record = partial(self._record, shown)
             try:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
-                    start=self.update, interval=interval, on_interval=record,
+                    start=self.update, until=until, interval=interval, on_interval=record,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -592,6 +600,18 @@ def _evidence(
         step_probabilities=(found["incident_probabilities"], found["good_probabilities"]),
         importance=dict(zip(names, found["importance"].tolist(), strict=True)),
         names=names,
+    )
+
+
+def _require_evidence(evidence: Evidence | None, path: Path | None) -> None:
+    """Stop strict training without evidence; it stays in the run folder."""
+    if evidence is None or evidence.grade != "none":
+        return
+    if path is not None:
+        evidence.save(path)
+    raise NoEvidenceError(
+        f"no policy was cloned: {' '.join(evidence.lines()[1:3])} Mark more incidents, or train without "
+        "`strict=True`."
     )
 
 

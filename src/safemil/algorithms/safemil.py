@@ -469,3 +469,8 @@ def cost(state: State, observations: Array, actions: Array) -> Array:
 def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
     """Judgements on held-out episodes, for `safemil.evidence`; none where the cost is learned from bags."""
     return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)
+
+
+def judged_after(config: Config) -> int | None:
+    """Updates after which the cost no longer learns; none where it learns to the end."""
+    return config.cost_updates

@@ -54,6 +54,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     task: TaskFlag = None,
     evaluate_every: int = 1000,
+    strict: bool = False,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -79,6 +80,7 @@ def train(
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
+        strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -113,6 +115,7 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
+            strict=strict,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -162,7 +165,7 @@ def score(
     save_risk(out, contents, costs, novelty.deviations, log, append=append)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
-        lines.append(trained.evidence.lines()[0])
+        lines = [*trained.evidence.lines()[:2], *lines]
     console = _console()
     for line in (*lines, novelty_line(novelty)):
         console.print(line, highlight=False, markup=False)
