@@ -238,7 +238,7 @@ def _moved(env: TaskEnv, recording: Recording, prefix: str, index: int) -> list[
 
 
 def _replay_freely(env: TaskEnv, recording: Recording) -> tuple[int, int]:
-    """Rows that stay in step when each episode runs from its seed, and wrong ones among them."""
+    """Rows reproduced when each episode runs from its seed alone, and the wrong ones among them."""
     in_step = wrong = 0
     for reset, rows in _episodes(recording):
         env.reset(seed=int(recording["reset_seed"][reset]))
