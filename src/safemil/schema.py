@@ -99,7 +99,10 @@ class Schema:
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Schema":
         """Read what `to_json` returned; raise a TypeError, ValueError or KeyError if it is damaged."""
-        arrays: dict[str, Any] = {name: np.asarray(content[name], np.float64) for name in ARRAYS}
+        try:
+            arrays: dict[str, Any] = {name: np.asarray(content[name], np.float64) for name in ARRAYS}
+        except OverflowError as error:
+            raise ValueError(str(error)) from None
         names = {kind: content[kind] for kind in NAMES}
         kept: dict[str, Any] = {kind: each if each is None else (*each,) for kind, each in names.items()}
         reading = content["reading"]

@@ -63,6 +63,8 @@ class Fill:
     value: float | Literal["previous", "flag"]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            raise InputError(f"columns to be filled are named by a text, got {self.pattern!r}.")
         number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
         if not (number and np.isfinite(self.value)) and self.value not in ("previous", "flag"):
             raise InputError(
