@@ -43,9 +43,9 @@ def _damage_run(case: Case, path: Path) -> None:
         content = hostile.damaged_document(_document(file), rng, case.values)
         file.write_bytes(hostile.json_text(content, rng))
     elif file.suffix == ".jsonl":
-        lines = file.read_text().splitlines()
+        lines = file.read_text(errors="replace").splitlines() or [""]
         at = rng.randrange(len(lines))
-        content = hostile.damaged_document(json.loads(lines[at]), rng, case.values)
+        content = hostile.damaged_document(_parsed(lines[at]), rng, case.values)
         changed = [line.encode() for line in lines]
         changed[at] = rng.choice([hostile.json_text(content, rng), b"", b"{}", b"[]", b"null", b"\xff\xfe"])
         file.write_bytes(b"\n".join(changed) + b"\n")
@@ -59,8 +59,12 @@ def _damage_run(case: Case, path: Path) -> None:
 
 
 def _document(file: Path) -> Any:
+    return _parsed(file.read_bytes())
+
+
+def _parsed(text: str | bytes) -> Any:
     try:
-        return json.loads(file.read_text())
+        return json.loads(text)
     except (ValueError, RecursionError):  # it was damaged before
         return {"x": 1}
 
