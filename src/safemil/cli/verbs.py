@@ -21,6 +21,7 @@ from safemil.cli.demo import demo
 from safemil.cli.evaluate import evaluate
 from safemil.cli.evidence import evidence
 from safemil.cli.export import export
+from safemil.cli.guard import guard
 from safemil.cli.report import report
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
@@ -338,6 +339,7 @@ COMMANDS = {
     "algorithms": algorithms,
     "evaluate": evaluate,
     "export": export,
+    "guard": guard,
     "bench": bench,
     "tables": tables,
     "report": report,
