@@ -195,10 +195,23 @@ class Evidence:
             for name in ("length", "start", "column"):
                 rule, *numbers = values[name]
                 values[name] = Rule(str(rule), *map(float, numbers))
+            for name in ("incidents", "unlabeled", "kept", "members"):
+                values[name] = int(values[name])
+            for name in (
+                "p_value",
+                "smallest_auc",
+                "agreement",
+                "chance_agreement",
+                "chance_rule",
+                "calibration",
+            ):
+                values[name] = None if values[name] is None else float(values[name])
+            for name in ("aggregate", "share_unknown"):
+                values[name] = str(values[name])
             values["importance"] = {name: float(each) for name, each in values["importance"].items()}
         except InputError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"evidence is damaged ({error}); train again, or restore the file.") from None
         return cls(**values)
 

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -184,17 +185,19 @@ def _study(name: str, study: StudyPart, grid: Content) -> Study:
         plain_name("task", task.replace(":", "-"))
         if task not in everything:
             raise unknown("task in the families", task, everything)
+    seeds = study.seeds or grid.seeds
+    count = len(tasks) * len(study.algorithms) * seeds * math.prod(map(len, study.vary.values()))
+    if count > MOST_CELLS:
+        raise InputError(f"studies.{name} has {count:,} cells, at most {MOST_CELLS:,} are run.")
     cells = []
     for task, algorithm in itertools.product(tasks, study.algorithms):
         family = next(each for each in grid.families.values() if task in each.tasks)
         own = _settings(family.settings, algorithm) | _settings(study.settings, algorithm)
-        for change, seed in itertools.product(_product(study.vary), range(study.seeds or grid.seeds)):
+        for change, seed in itertools.product(_product(study.vary), range(seeds)):
             try:
                 cells.append((change, _cell(task, algorithm, own | change, seed, grid)))
             except InputError as error:
                 raise InputError(f"studies.{name}: {error}") from None
-    if len(cells) > MOST_CELLS:
-        raise InputError(f"studies.{name} has {len(cells):,} cells, at most {MOST_CELLS:,} are run.")
     return Study(name, study.title or name, tuple(study.vary), tuple(cells))
 
 
