@@ -38,7 +38,7 @@ docs: $(STAMP)  ## build the documentation into site/
 
 lock: $(STAMP)  ## pin what pyproject.toml asks for; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra tasks --extra report --extra video --extra ray --group dev --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal \
 		--fork-strategy fewest --python-version 3.11 --generate-hashes --no-emit-index-url --no-header $(UPGRADE) -o requirements.lock
 
 clean:

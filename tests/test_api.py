@@ -10,7 +10,9 @@ import pytest
 import safemil
 from safemil.algorithms import bc
 from safemil.data import Trajectories
-from safemil.errors import InputError
+from safemil.errors import InputError, NoEvidenceError
+from safemil.evidence import Evidence
+from safemil.runs import RunDirectory
 
 SMALL = {
     "updates": 60,
@@ -256,3 +258,18 @@ def test_the_public_names_are_all_there():
         assert getattr(safemil, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = safemil.nothing
+
+
+def test_strict_training_without_evidence_stops_before_a_policy_is_cloned(train, tmp_path):
+    """Three incidents can't be told from four other episodes, whatever their scores are."""
+    with pytest.raises(NoEvidenceError, match=r"no policy was cloned.*this may be chance"):
+        train(seed=3, out=tmp_path / "run", strict=True)
+    assert Evidence.load(tmp_path / "run").grade == "none"
+    stopped = RunDirectory(tmp_path / "run").latest_checkpoint()
+    assert stopped is not None
+    assert stopped.update == 40  # cost_updates
+
+
+def test_strict_needs_an_algorithm_that_measures_evidence(unlabeled):
+    with pytest.raises(InputError, match="bc with these settings measures no evidence"):
+        safemil.train("bc", unlabeled=unlabeled, strict=True)

@@ -67,7 +67,7 @@ def test_the_help_of_a_command_opens_with_an_example_that_names_it(command, caps
 @pytest.mark.parametrize(
     ("command", "usage"),
     [
-        ("score", "RUN LOGS --out FILE"),
+        ("score", "RUN LOGS ... --out FILE"),
         ("evaluate", "RUN --task TASK"),
         ("report", "RUN_OR_RESULTS [DATA] --out FILE"),
         ("algorithms", "[NAME]"),
@@ -161,13 +161,13 @@ def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, 
         main(["score", str(folder / "run"), str(folder / "logs.parquet"), "--out", str(folder / name)]) == 0
     )
     table = read(folder / name)
-    assert table.column_names == ["episode", "step", "cost"]
+    assert table.column_names == ["episode", "step", "risk", "novelty"]
     assert table.num_rows == unlabeled.steps
     np.testing.assert_array_equal(table["step"], unlabeled.step_numbers)
     expected = np.concatenate(safemil.Run.load(folder / "run").cost(unlabeled))
-    np.testing.assert_allclose(table["cost"], expected, rtol=1e-6)
+    np.testing.assert_allclose(table["risk"], expected, rtol=1e-6)
     printed = capsys.readouterr().out
-    assert "mean cost" in printed
+    assert "mean risk" in printed
     assert printed.splitlines()[-1] == str(folder / name)
 
 

@@ -76,7 +76,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
 
     A training is cut short: the demo's tests train with the default settings.
     """
-    short = replace(find("safemil").PRESETS["fast"], updates=60, cost_updates=40)
+    short = replace(find("safemil").PRESETS["fast"], updates=50, cost_updates=40, members=2)
     monkeypatch.setitem(find("safemil").PRESETS, "fast", short)
     for file in request.getfixturevalue("incident_files") if page.name == "README.md" else []:
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -87,18 +87,24 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch, request):
 @pytest.fixture(scope="module")
 def incident_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
-    command = [
-        sys.executable,
-        "-m",
-        "safemil",
-        "data",
-        "make",
-        "toy:speed",
-        "--out",
-        folder / "toy",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    assert main(["data", "make", "toy:speed", "--episodes", "40", "--out", str(folder / "toy")]) == 0
     return [folder / "toy" / name for name in ("incidents.parquet", "logs.parquet")]
+
+
+def test_every_module_has_a_row_in_the_design():
+    """A row names modules as `folder/a`, `b` or as `a.py`, or a whole folder as `folder/`."""
+    table = (ROOT / "docs" / "design.md").read_text().split("## Decisions")[0]
+    named = set()
+    for row in re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE):
+        first, *others = re.findall(r"`([^`]+)`", row)
+        folder = first[: first.rfind("/") + 1]
+        named |= {first, *(folder + each for each in others)}
+    paths = (ROOT / "src" / "safemil").rglob("[!_]*.py")
+    modules = {str(path.relative_to(ROOT / "src" / "safemil")) for path in paths}
+    modules = {name.removesuffix(".py") if "/" in name else name for name in modules}
+    whole = ("algorithms/", "cli/", "deploy/")  # folders with a single row
+    assert {name for name in modules - named if not name.startswith(whole)} == set()
+    assert {name for name in named - modules if not name.endswith("/")} == set()
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

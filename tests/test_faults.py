@@ -179,7 +179,7 @@ def run_here(cells, results, folder, workers, status):
         status.finished(cell, 0.0)
 
 
-FINISHED: dict[str, object] = {}  # results by the name of their cell
+FINISHED: dict[str, dict[str, object]] = {}  # results by the name of their cell
 
 
 def draw_nothing(path, entries):

@@ -23,9 +23,11 @@ import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
+from safemil.data.formats import read_like
+from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
-from safemil.errors import DivergedError, InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.files import is_free
@@ -94,6 +96,11 @@ class Run:
         return self._schema.action_names
 
     @property
+    def action_bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lowest and highest action of each column, in the units of the log."""
+        return self._schema.action_low, self._schema.action_high
+
+    @property
     def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
         """Actions that the policy chooses from, as logged; None if actions are numbers."""
         return self._schema.choices
@@ -138,6 +145,15 @@ class Run:
             raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
         return self[self.seeds.index(seed)]
 
+    @property
+    def reading(self) -> Options | None:
+        """How the training data were read, with the names of columns; None if they were no table."""
+        return self._schema.reading
+
+    def read(self, paths: Paths) -> Trajectories:
+        """Read other logs as the training data were read: with their columns, fills and action bounds."""
+        return self.match(read_like(paths, self.reading or Options()).trajectories)
+
     def match(self, trajectories: Trajectories) -> Trajectories:
         """Put columns into the order of the training data, by name; further columns are left out.
 
@@ -173,9 +189,7 @@ class Run:
         """
         return self._schema.novelty(self._schema.match(trajectories))
 
-    def act(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
-    ) -> Any:
+    def act(self, observation: npt.ArrayLike | Mapping[str, Any], *, key: jax.Array | None = None) -> Any:
         """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
         The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
@@ -195,9 +209,7 @@ class Run:
             return actions
         return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
-    def _observations(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
-    ) -> npt.NDArray[np.float32]:
+    def _observations(self, observation: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.float32]:
         if isinstance(observation, Mapping):
             found = self._schema.observations(observation)
         else:
@@ -220,7 +232,7 @@ class Run:
         """Compute the actions of every seed for a batch of its own: from (seeds, N, S) to (seeds, N, A)."""
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
-        return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
+        return recorded_actions(np.asarray(actions), *self.action_bounds)
 
     def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
         """Compute action, novelty and risk of rows in the units of the log; the last two of the action taken.
@@ -339,6 +351,7 @@ def train(
     progress: bool = True,
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
+    strict: bool = False,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -351,8 +364,12 @@ def train(
     the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
     unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
     at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
     """
     found, config = configure(algorithm, preset, settings)
+    judged_after = found.judged_after and found.judged_after(config)
+    if strict and judged_after is None:
+        raise InputError(f"{found.name} with these settings measures no evidence; leave out `strict=True`.")
     _check_loop_options(seed, seeds, log_every, evaluate_every)
     if out is not None:
         _check_findable(found)
@@ -372,6 +389,9 @@ def train(
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if strict:
+            recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
+            _require_evidence(_evidence(run, data, unlabeled, nonpreferred), run.path)
         recorder.fit(data, interval=log_every, progress=progress)
         run.evidence = _evidence(run, data, unlabeled, nonpreferred)
         if run.evidence is not None and run.path is not None:
@@ -455,14 +475,14 @@ class _Recorder:
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
 
-    def fit(self, data: Dataset, *, interval: int, progress: bool) -> None:
+    def fit(self, data: Dataset, *, interval: int, progress: bool, until: int | None = None) -> None:
         run = self.run
         with bar(f"training {run.algorithm}", run.config.updates, start=self.update, show=progress) as shown:
             record = partial(self._record, shown)
             try:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
-                    start=self.update, interval=interval, on_interval=record,
+                    start=self.update, until=until, interval=interval, on_interval=record,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -577,6 +597,18 @@ def _evidence(
         step_probabilities=(found["incident_probabilities"], found["good_probabilities"]),
         importance=dict(zip(names, found["importance"].tolist(), strict=True)),
         names=names,
+    )
+
+
+def _require_evidence(evidence: Evidence | None, path: Path | None) -> None:
+    """Stop strict training without evidence; it stays in the run folder."""
+    if evidence is None or evidence.grade != "none":
+        return
+    if path is not None:
+        evidence.save(path)
+    raise NoEvidenceError(
+        f"no policy was cloned: {' '.join(evidence.lines()[1:3])} Mark more incidents, or train without "
+        "`strict=True`."
     )
 
 

@@ -16,6 +16,10 @@ class DivergedError(InputError):
     """Training whose loss or network is no longer finite; the message says which one, and at which update."""
 
 
+class NoEvidenceError(InputError):
+    """Strict training whose cost tells held-out incidents from unlabeled episodes no better than chance."""
+
+
 class InputWarning(UserWarning):
     """Input that can be used, but that the user should know about."""
 

@@ -134,8 +134,13 @@ def _header(run: "Run") -> dict[str, Any]:
     }
 
 
+def encoded(run: "Run") -> bytes:
+    """Encode the run of one seed in the small form."""
+    return storage.to_bytes(graph_of(run), _header(run))
+
+
 def _write_small(run: "Run", file: Path) -> Compute:
-    file.write_bytes(storage.to_bytes(graph_of(run), _header(run)))
+    file.write_bytes(encoded(run))
     graph, _ = storage.read(file)
 
     def compute(observations: Floats, taken: Floats) -> Outputs:

@@ -11,9 +11,6 @@ EXTRAS = {  # as in pyproject.toml; `cuda` changes JAX and brings no import of i
     "video": ("imageio", "imageio_ffmpeg"),
     "ray": ("ray",),
     "onnx": ("onnx", "onnxruntime"),
-    "tensorboard": ("tensorboard",),
-    "wandb": ("wandb",),
-    "trackio": ("trackio",),
     "ros": ("mcap", "mcap_ros2", "rosbags"),
 }
 

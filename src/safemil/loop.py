@@ -60,17 +60,19 @@ def fit(
     state: State,
     *,
     start: int = 0,
+    until: int | None = None,
     interval: int = 50,
     on_interval: OnInterval = lambda done, state, metrics: None,
 ) -> State:
-    """Run updates `start` to `config.updates`.
+    """Run updates `start` to `until`, or to `config.updates`.
 
     After each interval, `on_interval` is called with the number of updates done, the state and the mean of
     each metric that was computed. A loss or a network that is not finite raises `Divergence`.
     """
     _, keys = seed_keys(seeds)
-    for first in range(start, config.updates, interval):
-        updates = np.arange(first, min(first + interval, config.updates), dtype=np.int32)
+    end = config.updates if until is None else min(until, config.updates)
+    for first in range(start, end, interval):
+        updates = np.arange(first, min(first + interval, end), dtype=np.int32)
         before = state
         state, metrics, finite = advance(algorithm, config, state, data, keys, updates)
         if not finite:

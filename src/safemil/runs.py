@@ -214,12 +214,6 @@ class RunDirectory:
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
 
-    def read_options(self) -> Options | None:
-        """How the data of the run were read, for other logs; None if training did not note it."""
-        if not (self.path / SOURCES).exists():
-            return None
-        return self.read_sources()[1].without_incidents()
-
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
         with atomic_file(path) as file:

@@ -131,14 +131,14 @@ class Worlds(abc.ABC):
         """Advance the named rows by their actions (n, A)."""
 
     def step_one(self, action: npt.NDArray[np.floating]) -> "Single":
-        """Advance the only world by its action (A,): the numbers of `step`, sooner where overridden."""
+        """Advance a single world by its action (A,), as `step` does; tasks override it to be faster."""
         reward, cost, terminated, info = self.step(action[None], np.zeros(1, np.int64))
         items = {name: value.item() for name, value in info.items()}
         return Single(reward.item(), cost.item(), terminated.item(), items)
 
     @abc.abstractmethod
     def observe(self) -> Doubles:
-        """(n, S), a fresh array."""
+        """Return the observations (n, S) as a new array."""
 
     def close(self) -> None:
         """End the threads."""

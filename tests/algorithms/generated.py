@@ -42,7 +42,7 @@ def trained(name: str, **settings: object) -> Any:
 
 
 def share_of_risky_steps(name: str, state: Any) -> tuple[float, float]:
-    """And the goals per episode, when the policy walks by itself."""
+    """Share of risky steps, and goals per episode, when the policy walks by itself."""
     act = jax.jit(lambda observations: find(name).act(state, speed().scaler(observations)))
     return toy.evaluate("speed", act, episodes=50)
 

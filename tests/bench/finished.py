@@ -1,4 +1,4 @@
-"""What finished cells hold."""
+"""Content of finished cells."""
 
 import json
 
@@ -6,6 +6,6 @@ from safemil.bench.cell import CELLS
 
 
 def contents(results):
-    """What each cell came to, but for how long it took."""
+    """Result of each cell, without its wall time."""
     files = {path.name: json.loads(path.read_text()) for path in (results / CELLS).glob("*.json")}
     return {name: {**found, "seconds": None} for name, found in files.items()}

@@ -14,7 +14,7 @@ pytest.importorskip("ray")
 
 
 def parent_of(pid):
-    """Or None, if the process is gone."""
+    """Process id of the parent; None if the process is gone."""
     try:
         fields = (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
     except OSError:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import safemil
 from safemil import catalog
 from safemil.cli import main
 from safemil.errors import InputError, InputWarning
+from safemil.evidence import Evidence
 from safemil.report import policies
 from safemil.report.clips import COLUMNS, SIZE, film
 from safemil.report.page import to_json
@@ -35,6 +37,16 @@ def test_the_page_is_small_and_names_nothing_that_must_be_fetched(page):
     assert not re.findall(r"https?://(?!www\.w3\.org)", text)
     assert "@import" not in text
     assert "default-src 'none'" in text
+
+
+def test_a_run_without_evidence_says_so_under_its_name(folder, page, tmp_path):
+    shutil.copytree(folder, tmp_path / "same")
+    run, out = tmp_path / "same" / "run", tmp_path / "report.html"
+    replace(Evidence.load(run), grade="none").save(run)
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    warning = '<p class="warning">Evidence: none. Held-out incidents rank'
+    assert out.read_text().split("</h1>", 1)[1].lstrip().startswith(warning)
+    assert warning not in page.read_text()
 
 
 def test_the_page_allows_its_own_script_and_no_other(page):
@@ -112,7 +124,7 @@ def test_a_run_that_was_saved_from_python_says_nothing_of_what_it_learned_from(f
 
 
 def test_a_cost_that_is_no_number_is_called_a_failed_training(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(safemil.Run, "cost", lambda self, held: [np.full(30, np.nan)] * len(held))
+    monkeypatch.setattr(safemil.api, "_cost", lambda *inputs: np.full(len(inputs[-1]), np.nan))
     assert report(folder / "run", "--out", tmp_path / "page.html") == 2
     assert "its training has diverged" in capsys.readouterr().err
 

@@ -20,6 +20,7 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
+OPTIONAL = ("cost", "advice", "judgements", "judged_after")
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -39,6 +40,7 @@ class Algorithm:
     cost: Callable[[Any, Array, Array], Array] | None = None  # (state, observations, actions) -> ĉ
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
     judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
+    judged_after: Callable[[Any], int | None] | None = None  # (config) -> updates until judgements are final
 
     @staticmethod
     def of_module(name: str, module: ModuleType) -> "Algorithm":
@@ -55,6 +57,8 @@ class Algorithm:
                 "see docs/extending.md."
             )
         defined: dict[str, Any] = {each: getattr(module, each) for each in NEEDED}
-        defined |= {each: getattr(module, each, None) for each in ("cost", "advice", "judgements")}
+        defined |= {
+            each: getattr(module, each, None) for each in ("cost", "advice", "judgements", "judged_after")
+        }
         summary = (inspect.getdoc(module) or "").split("\n", 1)[0]
         return Algorithm(name, summary, **defined)

@@ -54,7 +54,7 @@ def init(config: Config, data: Dataset, key: Array) -> State:
 
 
 def preferred(config: Config, episode_costs: Float[Array, " episodes"]) -> Bool[Array, " episodes"]:
-    """Which episodes are cloned."""
+    """Select the episodes to clone."""
     bound = jnp.quantile(episode_costs, config.keep) if config.cost_limit is None else config.cost_limit
     return episode_costs <= jnp.maximum(bound, episode_costs.min())
 

@@ -228,7 +228,7 @@ def update(
 def episodes_of(
     pile: Pile, rows: Int[Array, " batch"], rewards: Array, costs: Array
 ) -> tuple[Transitions, Float[Array, " batch"], Float[Array, " batch"]]:
-    """The episodes that steps are of, seen as one decision each, and their mean reward and cost of a step.
+    """The steps' episodes as one decision each, with the mean reward and mean cost of their steps.
 
     They all begin in one state, in which nothing is seen, and nothing follows them.
     """

@@ -133,5 +133,5 @@ def act(state: State, observations: Array, key: Array | None = None) -> Array:
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:
-    """1 − r(s, a): what the reward says against a step."""
+    """1 − r(s, a), the lack of reward as a cost."""
     return jax.nn.sigmoid(-state.reward(observations, actions))

@@ -45,7 +45,7 @@ def make(
 
 
 def share_out(episodes: int, shares: list[float]) -> list[int]:
-    """Numbers of episodes: one each, and the rest in proportion to the shares.
+    """Number of episodes for each share: one, and the rest in proportion to the shares.
 
     >>> share_out(10, [1.0, 1.0, 0.25])
     [4, 4, 2]

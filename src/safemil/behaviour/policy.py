@@ -36,19 +36,19 @@ class Policy:
     powers: tuple[float, ...] = ()
 
     def mean(self, observations: Doubles) -> Doubles:
-        """(n, S) -> (n, A)."""
+        """Most likely actions (n, A) for observations (n, S)."""
         hidden = with_powers(observations, self.powers)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
         return hidden @ self.weights[-1] + self.biases[-1]
 
     def act(self, observations: Doubles, noise: Doubles) -> Doubles:
-        """(n, S), (n, A) -> (n, A); noise is standard normal, or 0 for the most likely action."""
+        """Actions (n, A) for observations (n, S) and standard normal noise (n, A), 0 for the most likely."""
         return np.clip(self.mean(observations) + self.deviation * noise, -1.0, 1.0)
 
 
 def with_powers(observations: Doubles, powers: tuple[float, ...]) -> Doubles:
-    """Observations (n, S), followed by each power of the point robot's lidars."""
+    """Append powers of the point robot's lidar readings to observations (n, S)."""
     if not powers:
         return observations
     from safemil.tasks.point import SENSORS

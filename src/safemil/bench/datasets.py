@@ -1,4 +1,4 @@
-"""Where the piles of a cell come from: a generated problem, a file or store, or a task's behaviour data."""
+"""Piles of a cell, from a generated problem, a file or store, or the behaviour data of a task."""
 
 import importlib
 import importlib.util
@@ -32,7 +32,7 @@ def prepare(source: str, folder: Path) -> None:
 
 
 def piles(source: str, folder: Path, drawn: Mapping[str, Any]) -> Piles:
-    """The two piles, drawn as the settings say."""
+    """Draw the two piles as the settings say."""
     sizes: dict[str, Any] = {name: drawn[name] for name in ("nonpreferred", "unlabeled", "preferred_share")}
     task = _task(source)
     if task is not None and task.demonstrate is not None:

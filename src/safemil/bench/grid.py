@@ -140,7 +140,7 @@ class Grid:
     def cells(
         self, *, studies: Sequence[str] = (), tasks: Sequence[str] = (), algorithms: Sequence[str] = ()
     ) -> list[Cell]:
-        """Each cell once, cells of a group in a row; only the studies, tasks and algorithms named, if any."""
+        """List each cell once, those of a group in a row; names restrict studies, tasks and algorithms."""
         every = [(study.name, cell) for study in self.studies for _, cell in study.cells]
         _check_names("study in the grid", studies, {study.name for study in self.studies})
         _check_names("task in the grid", tasks, {cell.task for _, cell in every})

@@ -24,7 +24,7 @@ from typing import get_args
 
 import tyro
 
-from safemil.errors import DivergedError, InputError, InputWarning, unknown
+from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.terminal import console
 
 FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -117,7 +117,7 @@ def _failed(error: Exception) -> int:
         return _end_of_pipe()
     if isinstance(error, InputError):
         _tell(f"error: {with_flags(str(error))}", "red")
-        return 1 if isinstance(error, DivergedError) else 2
+        return 1 if isinstance(error, DivergedError | NoEvidenceError) else 2
     if isinstance(error, OSError):
         _tell(f"error: {error.filename or 'file system'}: {error.strerror or error}", "red")
         return 2 if error.errno in OF_THE_PATH else 1

@@ -1,6 +1,7 @@
 """Columns of a table by name and by pattern, in an order that does not depend on the table's own."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -84,8 +85,10 @@ def plan(names: Sequence[str], options: Options, *, many: bool, flags: tuple[str
     for name in [name for name in chosen.get("observation", ()) if name == incident]:
         faults.append(f'"{name}" tells incidents apart, so it can\'t be observed too; leave it out.')
     read = {name for name in (*chosen.get("observation", ()), *chosen.get("action", ()))}
-    for name in sorted({each for each in names if names.count(each) > 1} & ({episode, step} | read)):
-        faults.append(f'the table has {names.count(name)} columns called "{name}"; rename one of them.')
+    used = {episode, step, incident, ended, *optional.values()} | read
+    for name, count in sorted(Counter(names).items()):
+        if count > 1 and name in used:
+            faults.append(f'the table has {count} columns called "{name}"; rename one of them.')
     if faults:
         raise joined(faults)
     return Plan(

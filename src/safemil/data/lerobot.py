@@ -270,9 +270,10 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
         declared = sum(declared_size(fragment.metadata) for fragment in parts.get_fragments())
         check_declared_size(path, declared)
         rows, frames = parts.count_rows(), sum(each.length for each in episodes)
+        names = {*parts.schema.names}
     if rows != frames:
         raise InputError(f"the list of episodes declares {frames} frames, but the data files hold {rows}.")
-    absent = sorted({*features} - {*parts.schema.names})
+    absent = sorted({*features} - names)
     if absent:
         raise InputError(f'{INFO} lists "{absent[0]}", but the data files have no such column.')
     with damage_reported("a data file"):

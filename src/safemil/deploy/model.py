@@ -34,11 +34,16 @@ class Model:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Model":
         """Read the file; nothing in it is executed."""
-        graph, header = storage.read(path)
+        return Model.from_bytes(storage.read_bytes(path), os.fspath(path))
+
+    @staticmethod
+    def from_bytes(content: bytes, name: str) -> "Model":
+        """Decode the content of such a file; `name` stands for it in messages."""
+        graph, header = storage.from_bytes(content, name)
         try:
             return Model(graph, header)
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}); write it again with `safemil export`.") from None
+            raise InputError(f"{name} is damaged ({error}); write it again with `safemil export`.") from None
 
     @property
     def learns_cost(self) -> bool:

@@ -44,14 +44,24 @@ def to_bytes(graph: Graph, header: dict[str, Any]) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
-    """Read what `to_bytes` made: the graph and the header."""
+    """Read a file of what `to_bytes` made: the graph and the header."""
+    return from_bytes(read_bytes(path), os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a file of bounded size."""
     file = Path(path)
     if not file.is_file():
         raise InputError(f"there is no file {file}; write one with `safemil export`.")
     if file.stat().st_size > MOST_BYTES:
         raise InputError(f"{file} has more than {MOST_BYTES:,} bytes; `safemil export` writes no such file.")
+    return file.read_bytes()
+
+
+def from_bytes(content: bytes, name: str) -> tuple[Graph, dict[str, Any]]:
+    """Decode what `to_bytes` made; `name` is that of the file, for messages."""
     try:
-        entries, data = _split(file.read_bytes())
+        entries, data = _split(content)
         header = json.loads(entries.pop("__metadata__")[KEY])
         if header["format"] != FORMAT:
             raise InputError(
@@ -60,7 +70,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
         return Graph.from_json(header.pop("graph"), _arrays(entries, data)), header
     except DAMAGED as error:
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{file} can't be used: {reason}; write it again with `safemil export`.") from None
+        raise InputError(f"{name} can't be used: {reason}; write it again with `safemil export`.") from None
 
 
 def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:

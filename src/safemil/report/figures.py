@@ -50,7 +50,7 @@ def training(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
 
 
 def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Figure:
-    """The mean ĉ in bags: a bag's score is a discounted sum over a segment's steps."""
+    """Mean ĉ of the bags: their score, a discounted sum over a segment, divided by the sum of discounts."""
     length, gamma = settings.get("length"), settings.get("gamma", 1.0)
     steps = sum(gamma**t for t in range(length)) if isinstance(length, int) else 1.0
     label = "mean ĉ of a step" if steps > 1 else "score of a bag"
@@ -63,7 +63,7 @@ def _scores(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -
 def _line(
     metrics: Sequence[Mapping[str, Any]], metric: str, name: str, style: str, scale: float = 1.0
 ) -> Line:
-    """Mean over seeds with a band from the least to the greatest; a gap where a seed has no finite value."""
+    """Mean over seeds with a band from minimum to maximum; a gap where a seed has no finite value."""
     found = [line for line in metrics if metric in line and None not in line[metric]]
     x = np.array([line["update"] for line in found], np.float64)
     values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
@@ -107,7 +107,7 @@ def projection(held: Trajectories, risk: Doubles) -> Figure:
 
 
 def principal(values: npt.ArrayLike, rows: npt.ArrayLike) -> tuple[Doubles, Doubles]:
-    """(rows, 2) and the share of variance of each: principal components of standardised columns.
+    """First two principal components of standardised columns, (rows, 2), and their shares of variance.
 
     >>> places, shares = principal([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0]], [0, 2])
     >>> places.round(2).tolist(), shares.tolist()

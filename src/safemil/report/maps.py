@@ -94,7 +94,7 @@ def place_heat(places: Doubles, risk: Doubles, markers: Sequence[Marker], says: 
 
 
 def around_heat(nearby: Nearby, observations: npt.ArrayLike, risk: Doubles, says: str) -> Markup:
-    """Draw the mean ĉ by where the nearest thing of a kind is, seen from a robot that faces up the page."""
+    """Draw the mean ĉ by the position of the nearest thing of a kind relative to a robot that faces up."""
     ahead, left = nearby.offsets(observations).T
     body = _heat_body(heat(risk, np.stack([-left, ahead], axis=1), AROUND * nearby.radius))
     middle, radius = SIDE / 2, SIDE / 2 / AROUND

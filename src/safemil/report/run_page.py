@@ -25,11 +25,13 @@ LENGTH = 10  # steps of a segment, where the algorithm has no length of its own
 
 def context(material: Material, *, progress: bool = False) -> dict[str, Any]:
     """Content of the template."""
+    evidence = material.run.evidence
     described = {name: describe(held) for name, held in _piles(material).items()}
     found: dict[str, Any] = {
         "name": material.name,
         "algorithm": material.run.algorithm,
         "task": material.task,
+        "no_evidence": evidence.lines()[:2] if evidence is not None and evidence.grade == "none" else [],
         "described": described,
         "learned_from": material.learned_from,
         "training": figures.training(material.run.metrics, material.config["settings"]),

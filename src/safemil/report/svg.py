@@ -17,7 +17,7 @@ from safemil.arrays import Doubles
 LEVELS = 8
 WIDTH, HEIGHT = 440, 250  # of a chart, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 38  # room for the axes
-LETTER = 8  # width of one, about
+LETTER = 8  # width of a letter, about
 
 
 class Line(NamedTuple):
@@ -48,7 +48,7 @@ class Frame:
         return _placed(values, self.y_range, self.height - BOTTOM, TOP)
 
     def draw(self, body: Markup, says: str) -> Markup:
-        """The chart around its body; `says` is read out to those who can't see it."""
+        """Draw axes around the body; `says` is the text for screen readers."""
         axes = self._x_axis() + self._y_axis()
         return picture(axes + body, self.width, self.height, says, "chart")
 
@@ -167,7 +167,7 @@ def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars
 
 
 def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Risk in (0, 1) as a number of a colour.
+    """Colour number of a risk in (0, 1).
 
     >>> levels([0.0, 0.5, 1.0])
     array([0, 4, 7])
@@ -176,7 +176,7 @@ def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def path(x: Doubles, y: Doubles) -> str:
-    """The `d` of a polyline.
+    """Path data (`d`) of a polyline.
 
     >>> path(np.array([0.0, 1.0]), np.array([2.0, 3.25]))
     'M0 2L1 3.2'
@@ -211,7 +211,7 @@ def span(values: Sequence[npt.ArrayLike]) -> tuple[float, float]:
 
 
 def number(value: Any) -> str:
-    """A coordinate, as short as the eye needs.
+    """Write a coordinate with as many digits as can be seen.
 
     >>> number(12.0), number(3.14159), number(-0.04)
     ('12', '3.1', '0')

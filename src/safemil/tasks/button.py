@@ -85,7 +85,7 @@ def _model() -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _carousel(time: float) -> Doubles:
-    """(SUBSTEPS, 3) where what the gremlins hang on is, from a time on."""
+    """Positions (SUBSTEPS, 3) of the mocap body that carries the gremlins, from `time` on."""
     places = np.full((SUBSTEPS, 3), GREMLIN_HEIGHT)
     for place in places:
         place[:2] = GREMLIN_TRAVEL * sin(time), GREMLIN_TRAVEL * cos(time)
@@ -175,7 +175,7 @@ class ButtonWorlds(Worlds):
         return {**robot, **things, "goal_xy": self.goal_xy[row], "goal_button": self.goal_button[row]}
 
     def _take(self, row: int) -> None:
-        """Take over what the simulator says of a world."""
+        """Copy the state of a world from its simulator."""
         qpos, qvel = self.simulators.qpos[row], self.simulators.qvel[row]
         self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
         self.gremlins[row] = qpos[3:].reshape(GREMLINS, 7)[:, :2]
@@ -202,7 +202,7 @@ class ButtonWorlds(Worlds):
         return Outcome(reward, costs["cost_sum"], np.zeros(self.n, bool), {**costs, "goal_met": met})
 
     def _simulate(self, rows: Sequence[int]) -> None:
-        """Physics, each world in one call that leaves the interpreter's lock free."""
+        """Simulate each world in one call, which releases the interpreter's lock."""
         for row in rows:
             model, data = self.simulators.models[row], self.simulators.data[row]
             state, inputs = self._states[row], self._inputs[row]

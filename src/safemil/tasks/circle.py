@@ -44,7 +44,7 @@ LAYOUT = Layout([Slot((-0.8, -0.8), (0.8, 0.8), 0.0), _fixed(0.0, 0.0), *(_fixed
 
 
 def _judge(place: Any, velocity: Any, sqrt: Any, size: Any, largest: Any) -> tuple[Any, Any]:
-    """The reward, and how far out the robot is, for one robot or for all alike.
+    """Reward and distance from the centre along the farther axis, for one robot or for an array of them.
 
     The reward is the speed along the circle, worth less the farther from it; (u, v) is in the robot's frame.
     """
@@ -107,7 +107,7 @@ class CircleWorlds(Worlds):
         return lidar_columns("circle")
 
     def positions(self, observations: npt.ArrayLike) -> Doubles:
-        """Places from the heading, which the magnetometer gives, and from where the origin is seen."""
+        """Positions from the heading (magnetometer) and the direction and distance of the origin (lidar)."""
         observed = np.asarray(observations, np.float64)
         sin, cos = -observed[:, SENSORS - 3 : SENSORS - 1].T / MAGNETIC_FIELD
         ahead, left = nearest(observed, 0, REACH).T

@@ -43,7 +43,7 @@ def _picture(env: TaskEnv) -> Picture:
 
 
 def _moments(env: TaskEnv, steps: int, seed: int) -> Iterator[None]:
-    """Pass through reset and steps; an episode that ends is followed by another."""
+    """Yield after the reset and after each step; an episode that ends is followed by another."""
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
     yield

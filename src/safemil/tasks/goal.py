@@ -59,7 +59,7 @@ TOUCHED = -1
 
 
 def _fall() -> Doubles:
-    """(61, 2): height and speed of an untouched vase after each step."""
+    """Height and speed (61, 2) of an untouched vase after each step, while it settles."""
     model = mujoco.MjModel.from_xml_string(MODEL)
     data, trace = mujoco.MjData(model), np.zeros((FALL_STEPS + 1, 2))
     data.qpos[3:6] = 2.0, 0.0, VASE_HEIGHT
@@ -136,7 +136,7 @@ class GoalWorlds(Worlds):
         }
 
     def draw_goal(self, row: int) -> bool:
-        """Put the goal where nothing is; False if no such place was found."""
+        """Put the goal at a free place; return whether one was found."""
         rng, pose = self.streams.ready(row), self.robots.pose
         robot = np.array([[pose.x[row], pose.y[row]]])
         others = np.concatenate([robot, self.hazards[row], self.vase[row, None]])
@@ -185,7 +185,7 @@ class GoalWorlds(Worlds):
         return Single(reward, cost, terminated, {"cost_hazards": cost, "cost_sum": cost, "goal_met": met})
 
     def _advance(self, rows: Ints) -> None:
-        """Physics, only where the robot may touch the vase or the vase is moving."""
+        """Simulate only the worlds in which the robot may touch the vase or the vase is moving."""
         near = distances(self.robots.pose, self.objects[:, -1:])[:, 0] < NEAR
         self.simulated[rows] = (near | ~self.still)[rows]
         gliding = rows[~self.simulated[rows]]
@@ -211,7 +211,7 @@ class GoalWorlds(Worlds):
             self._take(row)
 
     def _take(self, row: int) -> None:
-        """Take over what the simulator says of a world."""
+        """Copy the state of a world from its simulator."""
         qpos, qvel = self.simulators.qpos[row], self.simulators.qvel[row]
         self.robots.q[row], self.robots.velocity[row] = qpos[:3], qvel[:3]
         self.vase[row] = qpos[3:5]

@@ -1,4 +1,4 @@
-"""Places of things after a reset: drawn at random, at a distance from each other.
+"""Random places of things after a reset, at least a given distance apart.
 
 The rule is the original's: draw a place for one thing after the other, at most a hundred times each, and
 begin anew when one finds none. A crowded layout needs some ten thousand draws, so they are made in blocks;
@@ -31,7 +31,7 @@ class Slot(NamedTuple):
 
 
 def slots(extent: float, keepouts: Sequence[tuple[int, float]]) -> list[Slot]:
-    """Slots for each (count, keepout) in turn, in a square about the origin, its rim kept out of."""
+    """Slots for each (count, keepout), in a square about the origin without a rim of width `keepout`."""
     return [
         Slot((-extent + keepout,) * 2, (extent - keepout,) * 2, keepout)
         for count, keepout in keepouts
@@ -54,7 +54,7 @@ class Layout:
         self._crowd_limits = np.array(self._limits[-1][: self.single])[:, None]
 
     def sample(self, rng: np.random.RandomState) -> Doubles:
-        """(K, 2): a place for each thing."""
+        """Draw a place for each thing, (K, 2)."""
         before, used, total = rng.get_state(), 0, 0
         draws = _Draws(rng, BLOCK if self.crowd else 0, self._low, self._extent)
         sieve = _Sieve(self._crowd_limits) if self.crowd else None
@@ -72,7 +72,7 @@ class Layout:
         raise InputError("found no layout in which everything keeps its distance; reset with another seed.")
 
     def _place_singly(self, numbers: Doubles) -> tuple[list[Place], int]:
-        """The places found until a thing found none, and how many pairs are used up then."""
+        """Places of the things up to the first that fits nowhere, and the number of pairs used."""
         found: list[Place] = []
         used, number = 0, numbers.item
         for (left, bottom, width, depth), limits in zip(self._frames, self._limits, strict=True):
@@ -95,7 +95,7 @@ class Layout:
     def _place_crowd(
         self, places: Doubles, used: int, others: Doubles, sieve: "_Sieve"
     ) -> tuple[list[Place], int]:
-        """The crowd's places until one found none, and how many pairs are used up then."""
+        """Places of the crowd up to the first thing that fits nowhere, and the number of pairs used."""
         found: list[Place] = []
         limit, start, end = self._limits[-1][-1], used, used + TRIES
         while start < end:
@@ -116,7 +116,7 @@ class Layout:
 
 
 class _Sieve:
-    """Finds the places of a window that are clear of others. Its arrays serve window after window."""
+    """Finds the candidates in a window that keep their distance from others; its buffers are reused."""
 
     def __init__(self, limits: Doubles) -> None:
         self.limits = limits.repeat(WINDOW, axis=1)  # (K, W), least squared distances
@@ -124,7 +124,7 @@ class _Sieve:
         self.keeps = np.empty(self.limits.shape, np.bool_)
 
     def __call__(self, window: Doubles, others: Doubles) -> Iterable[tuple[int, float, float]]:
-        """Number, x and y of the clear ones of a window (2, W), others being (K, 2)."""
+        """Index, x and y of the candidates (2, W) that keep their distance from others (K, 2)."""
         dx, dy = self.dx, self.dy
         np.subtract(window[0], others[:, :1], out=dx)
         np.subtract(window[1], others[:, 1:], out=dy)
@@ -144,7 +144,7 @@ class _Draws:
         self.places = np.zeros((2, 0))
 
     def provide(self, used: int, count: int) -> None:
-        """Forget the pairs that are used, and have at least so many."""
+        """Drop the pairs that are used, and draw until there are at least as many as asked for."""
         self.numbers, self.places = self.numbers[2 * used :], self.places[:, used:]
         missing = count - self.places.shape[1]
         if missing > 0:
@@ -155,7 +155,7 @@ class _Draws:
 
 
 def _square_limit(distance: float) -> float:
-    """The least number whose root, as rounded, is not below a distance: it spares the roots."""
+    """Smallest float whose rounded square root is at least `distance`, so that squares can be compared."""
     square = distance * distance
     while math.sqrt(square) >= distance > 0:
         square = math.nextafter(square, 0.0)

@@ -133,7 +133,7 @@ class Robots:
             self.q[rows], self.velocity[rows] = np.stack(moved[0], axis=1), np.stack(moved[1], axis=1)
 
     def glide_alone(self, action: npt.NDArray[np.floating]) -> tuple[float, float, float, float]:
-        """`act`, `glide` and `refresh` of the only robot, sooner; its pose in plain numbers."""
+        """Same as `act`, `glide` and `refresh` for a single robot, but faster; return its pose as floats."""
         ctrl = [min(max(value, -1.0), 1.0) for value in action.tolist()]
         q, velocity = _glide(self.q[0].tolist(), self.velocity[0].tolist(), ctrl, _sin, _cos, _limit)
         self.q[0], self.velocity[0], self.ctrl[0] = q, velocity, ctrl
@@ -143,7 +143,7 @@ class Robots:
         return pose
 
     def positions(self) -> Doubles:
-        """Places, (n, 2)."""
+        """Positions, (n, 2)."""
         return np.stack([self.pose.x, self.pose.y], axis=1)
 
     def thing(self, row: int) -> Thing:
@@ -152,7 +152,7 @@ class Robots:
         return Thing("robot", (self.pose.x[row], self.pose.y[row], HEIGHT), turned(turn))
 
     def refresh(self) -> None:
-        """Bring pose and senses up to date."""
+        """Recompute pose and sensor readings."""
         states = (self.start, self.frame, self.q, self.velocity, self.ctrl)
         if self.n == 1:
             start, frame, q, velocity, ctrl = (state[0].tolist() for state in states)
@@ -181,7 +181,7 @@ def _limit_all(x: Doubles) -> Doubles:
 
 
 class Body(NamedTuple):
-    """Resistance to acceleration: mass, inertia about the centre of mass, and drag's share in turning."""
+    """Inertia of the robot: mass, inertia about the centre of mass, and how drag couples into turning."""
 
     mass: float
     inertia: float
@@ -189,7 +189,7 @@ class Body(NamedTuple):
 
 
 def _body(damping_time: float) -> Body:
-    """The robot, with its dampings acting for some time: M + t D in place of M."""
+    """Inertia with implicit damping over a time t: M + t D in place of M; t = 0 is the plain robot."""
     mass = MASS + damping_time * SLIDE_DAMPING
     inertia = INERTIA + damping_time * TURN_DAMPING - MOMENT * MOMENT / mass
     return Body(mass, inertia, SLIDE_DAMPING * MOMENT / mass)
@@ -206,7 +206,7 @@ def _glide(
     cos: Callable[[T], T],
     limit: Callable[[T], T],
 ) -> tuple[tuple[T, T, T], tuple[T, T, T]]:
-    """Semi-implicit Euler with implicit damping, as MuJoCo does it, on floats or on arrays alike."""
+    """Semi-implicit Euler with implicit damping, as MuJoCo does it, on floats or on arrays."""
     (x, y, turn), (u, v, spin), (forward, servo) = q, velocity, ctrl
     force = GEAR * limit(forward)
     for _ in range(SUBSTEPS):
@@ -275,11 +275,11 @@ class Lidar:
         self._strength = np.empty((3, n, len(kinds)))
 
     def __call__(self, pose: Pose, objects: Doubles) -> Doubles:
-        """(n, 16 per kind) for objects (n, K, 2)."""
+        """Readings (n, 16 per kind) of objects (n, K, 2)."""
         return self._look(pose, objects) if len(objects) > 1 else self._look_alone(pose, objects)
 
     def _look_alone(self, pose: Pose, objects: Doubles) -> Doubles:
-        """Numbers of `_look` for a single robot, computed faster on floats."""
+        """Same as `_look` for a single robot, but faster, on floats."""
         x, y, cos, sin = (value.item() for value in pose)
         near, lefts, aheads = [], [], []
         for object_x, object_y in objects[0].tolist():
@@ -353,7 +353,7 @@ def _share_of_next_bin(near: Doubles, after: Doubles, before: Doubles) -> Double
 
 
 def distances(pose: Pose, objects: Doubles) -> Doubles:
-    """(n, K) from each robot to its objects (n, K, 2)."""
+    """Distances (n, K) from each robot to its objects (n, K, 2)."""
     dx, dy = objects[:, :, 0] - pose.x[:, None], objects[:, :, 1] - pose.y[:, None]
     return np.sqrt(dx * dx + dy * dy)
 
@@ -371,14 +371,14 @@ class Simulators:
         self._views = [(d.qpos, d.qvel, d.sensordata) for d in self.data]
 
     def place(self, row: int, xy: Doubles, rotation: float) -> None:
-        """Back to the model's start, with the robot's starting frame put here."""
+        """Reset the simulation, with the robot's starting frame at this place."""
         model, data = self.models[row], self.data[row]
         model.body_pos[self.agent, :2] = xy
         model.body_quat[self.agent] = turned(rotation)
         mujoco.mj_resetData(model, data)
 
     def forward(self, row: int) -> None:
-        """Bring all that depends on the state up to date, and read it."""
+        """Recompute what depends on the state, and read it."""
         mujoco.mj_forward(self.models[row], self.data[row])
         self.qpos[row], self.qvel[row], self.sensed[row] = self._views[row]
 
@@ -404,7 +404,7 @@ class Streams:
         self.rngs[row], self.due[row] = np.random.RandomState(seed), 0
 
     def ready(self, row: int) -> np.random.RandomState:
-        """The stream at its right place."""
+        """Return the stream of a world after the draws that are due."""
         self.rngs[row].random_sample(int(self.due[row]))
         self.due[row] = 0
         return self.rngs[row]

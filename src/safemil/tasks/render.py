@@ -133,7 +133,7 @@ class MujocoPainter:
 
 @contextlib.contextmanager
 def video(path: Path, fps: int) -> Iterator[Any]:
-    """A writer with `append_data(picture)` for an .mp4, which is there whole or not at all."""
+    """Writer of an .mp4 with `append_data(picture)`; the file appears only once it is complete."""
     require_extra("video", "an .mp4")
     import imageio.v2 as imageio
 

@@ -165,7 +165,7 @@ ANT = f"""
 
 @dataclass(frozen=True)
 class Robot:
-    """All in which the three tasks differ."""
+    """Constants in which the three tasks differ."""
 
     model: str  # MJCF
     substeps: int  # physics steps per environment step
@@ -297,7 +297,7 @@ class VelocityWorlds(Worlds):
     def _judge(
         self, before: list[T], after: list[T], squares: T, sqrt: Callable[[T], T]
     ) -> tuple[T, T, dict[str, T]]:
-        """Reward, the speed that is limited and the info, for one robot or for all alike."""
+        """Reward, the speed that is limited and the info, for one robot or for an array of them."""
         (x, y), forward, sideways = after, (after[0] - before[0]) / self.dt, (after[1] - before[1]) / self.dt
         penalty = self.robot.penalty * squares
         reward = forward + self.robot.alive_bonus - penalty

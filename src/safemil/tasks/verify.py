@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from safemil import catalog
@@ -82,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
             recording = {name: archive[name] for name in archive.files if not name.startswith("model_")}
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
-    name = json.loads(str(recording["meta"]))["task"] if "meta" in recording else Path(path).stem
+    name = _task(path, recording)
     catalog.task(name)
     needed = next((keys for family, keys in NEEDED.items() if family in name), None)
     if needed is None:
@@ -90,22 +91,39 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
     missing = [key for key in (*needed.split(), *OUTCOME, *RESETS) if key not in recording]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}; docs/tasks.md lists what a recording holds.")
-    if not len(recording["reward"]):
+    if not recording["reward"].size:
         raise InputError(f"{path} holds no steps.")
     return name, recording
+
+
+def _task(path: str | os.PathLike[str], recording: Recording) -> str:
+    """Name of the task: in `meta`, else that of the file."""
+    try:
+        name = json.loads(str(recording["meta"]))["task"] if "meta" in recording else Path(path).stem
+    except (ValueError, LookupError, TypeError, RecursionError):
+        name = None
+    if not isinstance(name, str):
+        raise InputError(f'{path} does not name its task: "meta" must be JSON with a text "task".')
+    return name
 
 
 def replay(path: str | os.PathLike[str]) -> Replay:
     """Replay one recording in every way."""
     name, recording = load(path)
     env = TaskEnv(name)
-    rows = _replay_rows(env, recording)
-    resets, errors = _replay_resets(env, recording)
-    free_rows, free_wrong = _replay_freely(env, recording)
+    try:
+        rows = _replay_rows(env, recording)
+        resets, errors = _replay_resets(env, recording)
+        free_rows, free_wrong = _replay_freely(env, recording)
+        first_touch = _first_touch(recording)
+    except (ArithmeticError, LookupError, TypeError, ValueError, gymnasium.error.Error) as error:
+        raise InputError(
+            f"{path} holds arrays that don't fit {name} ({error}); docs/tasks.md lists their shapes."
+        ) from error
     return Replay(
         task=name,
         **rows,
-        first_touch=_first_touch(recording),
+        first_touch=first_touch,
         reset_errors=errors,
         resets=resets,
         free_rows=free_rows,
@@ -220,7 +238,7 @@ def _moved(env: TaskEnv, recording: Recording, prefix: str, index: int) -> list[
 
 
 def _replay_freely(env: TaskEnv, recording: Recording) -> tuple[int, int]:
-    """Rows that stay in step when each episode runs from its seed, and wrong ones among them."""
+    """Rows reproduced when each episode runs from its seed alone, and the wrong ones among them."""
     in_step = wrong = 0
     for reset, rows in _episodes(recording):
         env.reset(seed=int(recording["reset_seed"][reset]))
