@@ -46,7 +46,7 @@ def clone_command(*more):
         "bc",
         "--unlabeled",
         "logs.parquet",
-        "--set=hidden_policy=[8]",
+        "--set=hidden_policy=[64]",
         "--set=updates=40",
         *more,
     ]
@@ -161,13 +161,13 @@ def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, 
         main(["score", str(folder / "run"), str(folder / "logs.parquet"), "--out", str(folder / name)]) == 0
     )
     table = read(folder / name)
-    assert table.column_names == ["episode", "step", "cost"]
+    assert table.column_names == ["episode", "step", "risk", "novelty"]
     assert table.num_rows == unlabeled.steps
     np.testing.assert_array_equal(table["step"], unlabeled.step_numbers)
     expected = np.concatenate(safemil.Run.load(folder / "run").cost(unlabeled))
-    np.testing.assert_allclose(table["cost"], expected, rtol=1e-6)
+    np.testing.assert_allclose(table["risk"], expected, rtol=1e-6)
     printed = capsys.readouterr().out
-    assert "mean cost" in printed
+    assert "mean risk" in printed
     assert printed.splitlines()[-1] == str(folder / name)
 
 
@@ -270,8 +270,8 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_half_made_file(folder):
-    # Stands in for a full disk: the system refuses to write more than a kilobyte into a file.
-    wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 2; exec "$@"', "sh"]
+    # Stands in for a full disk: the system refuses to write more than four kilobytes into a file.
+    wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh"]
     process = start(folder, *clone_command("--out", "full"), wrapper=wrapper)
     error = process.communicate()[1]
     assert process.returncode == 1

@@ -8,11 +8,11 @@ import pytest
 
 import safemil
 import safemil.tasks
-from safemil import evaluate, toy
+from safemil import catalog, evaluate, toy
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.evaluate import Evaluation
+from safemil.evaluate import Evaluation, as_logged, policy
 from safemil.rollouts import environment_seeds
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
@@ -42,6 +42,7 @@ def one_episode(act, seed):
     return total, cost, steps
 
 
+@pytest.mark.filterwarnings("ignore:the observation is unlike the training data:safemil.errors.InputWarning")
 def test_an_episode_counts_until_it_ends_as_in_a_single_environment(run, found):
     seeds = environment_seeds(0, 3)
     for number in range(2):
@@ -158,3 +159,26 @@ def test_a_learning_curve_leaves_the_training_as_it_is(tmp_path):
     observations = piles.heldout.observations[:50]
     for other in (whole, resumed):
         np.testing.assert_array_equal(other.act(observations), plain.act(observations))
+
+
+def test_columns_of_a_task_are_matched_with_those_of_the_run_by_name():
+    names = catalog.task("toy:moment").make(1, 1).column_names()  # four observed, two acted
+    rng = np.random.default_rng(0)
+    mixed = Trajectories(
+        rng.normal(size=(20, 4)),
+        rng.uniform(-1, 1, (20, 2)),
+        [20],
+        action_low=[-2, -4],
+        action_high=[2, 4],
+        observation_names=[names[i] for i in (2, 0, 3, 1)],
+        action_names=[names[5], names[4]],
+    )
+    run = safemil.train("bc", unlabeled=mixed, updates=2, hidden_policy=[4])
+    seen = rng.uniform(-1, 1, (5, 4))
+    chosen = run.act(dict(zip(names[:4], seen.T, strict=True)))
+    np.testing.assert_allclose(policy(run, task="toy:moment")(seen, 0), chosen[:, ::-1], rtol=1e-6)
+    drawn = Trajectories(seen, chosen[:, ::-1] / 10, [5])
+    logged = as_logged(run, "toy:moment", drawn)
+    assert logged.observation_names == run.observation_names
+    np.testing.assert_allclose(logged.observations, seen[:, [2, 0, 3, 1]], rtol=1e-6)
+    np.testing.assert_allclose(logged.recorded_actions(), chosen / 10, atol=1e-6)

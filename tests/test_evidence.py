@@ -21,9 +21,9 @@ from safemil.evidence import (
     grade,
     rank_sum_p,
     share_interval,
-    share_like,
     smallest_auc,
 )
+from safemil.ranks import share_like
 from safemil.runs import RunDirectory
 from safemil.stats import auc
 

@@ -176,7 +176,7 @@ def test_an_observation_can_be_given_by_name(run, piles):
             {"gap": 1, "sped": 2, "lane": 0},
             r'lacks columns .*: "speed" \(did you mean "sped"\?\); there are gap',
         ),
-        ({"gap": 1, "speed": float("nan"), "lane": 0}, "must be finite, got NaN or infinity in speed"),
+        ({"gap": 1, "speed": float("inf"), "lane": 0}, "must be finite, got NaN or infinity in speed"),
         (
             {"gap": 1, "speed": "fast", "lane": 0},
             "\"speed\" must be a number or an array of numbers, got 'fast'",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from safemil import stats
+from safemil import ranks, stats
 from safemil.errors import InputError
 
 
@@ -16,9 +16,10 @@ def costs():
     return rng.gamma(2.0, 10.0, (5, 50)) + rng.normal(0, 5, (5, 1))
 
 
-def test_the_examples_hold():
-    failed, tried = doctest.testmod(stats)
-    assert tried >= 8
+@pytest.mark.parametrize(("module", "least"), [(stats, 8), (ranks, 2)])
+def test_the_examples_hold(module, least):
+    failed, tried = doctest.testmod(module)
+    assert tried >= least
     assert failed == 0
 
 

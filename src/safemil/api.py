@@ -23,6 +23,8 @@ import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.data import Annotations, Trajectories, shared_episodes
+from safemil.data.formats import read_like
+from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, unknown
@@ -94,6 +96,11 @@ class Run:
         return self._schema.action_names
 
     @property
+    def action_bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lowest and highest action of each column, in the units of the log."""
+        return self._schema.action_low, self._schema.action_high
+
+    @property
     def action_categories(self) -> tuple[str, ...] | tuple[int, ...] | None:
         """Actions that the policy chooses from, as logged; None if actions are numbers."""
         return self._schema.choices
@@ -138,6 +145,15 @@ class Run:
             raise InputError(f"this run was trained with the seeds {list(self.seeds)}, not with seed {seed}.")
         return self[self.seeds.index(seed)]
 
+    @property
+    def reading(self) -> Options | None:
+        """How the training data were read, with the names of columns; None if they were no table."""
+        return self._schema.reading
+
+    def read(self, paths: Paths) -> Trajectories:
+        """Read other logs as the training data were read: with their columns, fills and action bounds."""
+        return self.match(read_like(paths, self.reading or Options()).trajectories)
+
     def match(self, trajectories: Trajectories) -> Trajectories:
         """Put columns into the order of the training data, by name; further columns are left out.
 
@@ -173,9 +189,7 @@ class Run:
         """
         return self._schema.novelty(self._schema.match(trajectories))
 
-    def act(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike], *, key: jax.Array | None = None
-    ) -> Any:
+    def act(self, observation: npt.ArrayLike | Mapping[str, Any], *, key: jax.Array | None = None) -> Any:
         """Compute the action for an observation: an array (A,) in the units of the log, or a choice.
 
         The observation is an array (S,) in the order of `observation_names`, or a mapping from these names to
@@ -195,9 +209,7 @@ class Run:
             return actions
         return np.asarray(choices)[actions.argmax(axis=-1)] if actions.ndim > 1 else choices[actions.argmax()]
 
-    def _observations(
-        self, observation: npt.ArrayLike | Mapping[str, npt.ArrayLike]
-    ) -> npt.NDArray[np.float32]:
+    def _observations(self, observation: npt.ArrayLike | Mapping[str, Any]) -> npt.NDArray[np.float32]:
         if isinstance(observation, Mapping):
             found = self._schema.observations(observation)
         else:
@@ -220,7 +232,7 @@ class Run:
         """Compute the actions of every seed for a batch of its own: from (seeds, N, S) to (seeds, N, A)."""
         keys = None if key is None else jax.random.split(key, len(self))
         actions = _act_each(self._algorithm, self._state, self._scaler, observations, keys)
-        return recorded_actions(np.asarray(actions), self._schema.action_low, self._schema.action_high)
+        return recorded_actions(np.asarray(actions), *self.action_bounds)
 
     def forward(self, observation: jax.Array, taken: jax.Array) -> dict[str, jax.Array]:
         """Compute action, novelty and risk of rows in the units of the log; the last two of the action taken.

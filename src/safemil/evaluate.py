@@ -16,6 +16,7 @@ import numpy as np
 
 from safemil import catalog, rollouts
 from safemil.arrays import Doubles, Ints
+from safemil.data import Trajectories, scaled_actions
 from safemil.data.interchange import listed
 from safemil.errors import InputError
 from safemil.progress import bar
@@ -95,7 +96,7 @@ def evaluate(
     """Let every seed of a run act; with the policy's mode, or sampled if `stochastic`."""
     check_fits(task, run.observation_size, run.action_size, run.action_categories)
     with bar(f"evaluating {run.algorithm}", catalog.task(task).limit, show=progress) as shown:
-        act = policy(run, seed if stochastic else None)
+        act = policy(run, seed if stochastic else None, task=task)
         found = roll_out(
             task, act, seeds=len(run), episodes=episodes, seed=seed, threads=threads, watch=shown.at
         )
@@ -123,19 +124,52 @@ def roll_out(
     return Episodes(returns.reshape(shape), costs.reshape(shape), lengths.reshape(shape))
 
 
-def policy(run: "Run", seed: int | None = None) -> Act:
-    """Actions of all seeds of a run: the mode, or with a `seed` samples."""
+def policy(run: "Run", seed: int | None = None, *, task: str) -> Act:
+    """Actions of all seeds of a run in a task: the mode, or with a `seed` samples."""
     import jax
 
     key = None if seed is None else jax.random.key(seed)
+    observed, acted = columns_of(run, task)
+    back = np.argsort(acted)
 
     def act(observations: Doubles, step: int) -> Doubles:
         n, columns = observations.shape
-        of_seeds = observations.astype(np.float32).reshape(len(run), -1, columns)
+        of_seeds = observations[:, observed].astype(np.float32).reshape(len(run), -1, columns)
         chosen = run.act_each(of_seeds, key=None if key is None else jax.random.fold_in(key, step))
-        return chosen.reshape(n, -1)
+        return chosen.reshape(n, -1)[:, back]
 
     return act
+
+
+def columns_of(run: "Run", task: str) -> tuple[list[int], list[int]]:
+    """Numbers of a task's observation and action columns in the order of the run's.
+
+    They are matched by name if the run's names are those of the task, else by position.
+    """
+    worlds = catalog.task(task).make(1, 1)
+    names, size = worlds.column_names(), worlds.observation_size
+    pairs = (run.observation_names, names[:size]), (run.action_names, names[size:])
+    observed, acted = (
+        [theirs.index(name) for name in ours] if ours and {*ours} == {*theirs} else [*range(len(theirs))]
+        for ours, theirs in pairs
+    )
+    return observed, acted
+
+
+def as_logged(run: "Run", task: str, episodes: Trajectories) -> Trajectories:
+    """Episodes of a task with the columns of the run's data: their order, names and action bounds."""
+    observed, acted = columns_of(run, task)
+    low, high = run.action_bounds
+    actions = scaled_actions(episodes.recorded_actions()[:, acted], low, high)
+    return Trajectories(
+        episodes.observations[:, observed],
+        np.clip(actions, -1, 1),
+        episodes.lengths,
+        action_low=low,
+        action_high=high,
+        observation_names=run.observation_names,
+        action_names=run.action_names,
+    )
 
 
 def random_policy(action_size: int, seed: int = 0) -> Act:

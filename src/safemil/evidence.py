@@ -26,6 +26,7 @@ from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
 from safemil.errors import InputError
 from safemil.files import atomic_file
+from safemil.ranks import pairs_won, share_like
 from safemil.stats import LEVEL, SAMPLES, Interval
 
 Grade = Literal["strong", "weak", "none"]
@@ -324,8 +325,8 @@ def auc_interval(incidents: Doubles, unlabeled: Doubles, rng: np.random.Generato
 
     Newcombe 2006 (Statistics in Medicine 25), method 5: all θ with |AUC − θ| ≤ z √V(θ).
     """
-    value = _auc(incidents, unlabeled)
-    drawn = [_auc(*_resampled(incidents, unlabeled, rng)) for _ in range(SAMPLES)]
+    value = float(pairs_won(incidents, unlabeled))
+    drawn = [pairs_won(*_resampled(incidents, unlabeled, rng)) for _ in range(SAMPLES)]
     low, high = _quantiles(drawn)
     m, n = len(incidents), len(unlabeled)
     if min(m, n) < FEW_FOR_BOOTSTRAP:
@@ -346,25 +347,8 @@ def share_interval(
     low, high = _quantiles(drawn)
     if high - low > WIDEST_SHARE:
         return None, f"anything from {low:.0%} to {high:.0%} fits the scores"
-    value = share_like(incidents, unlabeled)
+    value = float(share_like(incidents, unlabeled))
     return Interval(value, min(low, value), max(high, value)), ""
-
-
-def share_like(incidents: Doubles, unlabeled: Doubles) -> float:
-    """Estimate the share of unlabeled episodes that score as incidents do.
-
-    If a share b does, P(unlabeled ≥ t) ≥ b P(incident ≥ t) at every threshold t: b is at most the smallest
-    ratio of the two. In samples the smallest ratio is too low, as it is found where few incidents are left:
-    0.2 instead of 0.5 on average, for 50 incidents. The threshold is therefore where an upper bound of the
-    ratio is smallest (best bin estimation, Garg et al. 2021, arXiv:2111.00980). Good episodes that score as
-    incidents do are counted too.
-    """
-    ordered = np.sort(incidents)
-    above = 1 - np.searchsorted(ordered, ordered) / len(ordered)  # P(incident ≥ t) at each incident's score t
-    others = 1 - np.searchsorted(np.sort(unlabeled), ordered) / len(unlabeled)  # P(unlabeled ≥ t)
-    margin = sum(np.sqrt(np.log(4 / 0.1) / (2 * len(pile))) for pile in (incidents, unlabeled))
-    best = np.argmin((others + 1.01 * margin) / above)
-    return min(1.0, float(others[best] / above[best]))
 
 
 def calibration_error(incident_steps: npt.ArrayLike, good_steps: npt.ArrayLike) -> float:
@@ -472,13 +456,6 @@ def _names(nonpreferred: Trajectories, unlabeled: Trajectories, names: Sequence[
     if names is not None and len(names) != len(default):
         raise InputError(f"need a name for each of the {len(default)} columns, got {len(names)}.")
     return default if names is None else [*names]
-
-
-def _auc(incidents: Doubles, unlabeled: Doubles) -> float:
-    """Share of pairs that an incident wins; a tie is half."""
-    ordered = np.sort(unlabeled)
-    wins = np.searchsorted(ordered, incidents, "left") + np.searchsorted(ordered, incidents, "right")
-    return float(wins.mean() / (2 * len(ordered)))
 
 
 def _resampled(incidents: Doubles, unlabeled: Doubles, rng: np.random.Generator) -> tuple[Doubles, Doubles]:

@@ -56,7 +56,7 @@ def atomic_file(path: PathLike) -> Iterator[Path]:
     path = Path(path)
     if path.exists() and not path.is_file():
         raise InputError(f"{path} is {_what(path)}, which is never overwritten by a file; give another name.")
-    with _naming(path), _temporary(path) as temporary:
+    with naming(path), _temporary(path) as temporary:
         temporary.touch()
         yield temporary
         sync(temporary)
@@ -70,7 +70,7 @@ def atomic_folder(path: PathLike, kind: Kind, *, overwrite: bool = False) -> Ite
     A folder that is there already is moved aside, and deleted once the new one is in its place.
     """
     path = Path(path)
-    with _naming(path), _temporary(path.resolve()) as temporary:
+    with naming(path), _temporary(path.resolve()) as temporary:
         require_free(path, overwrite=overwrite)
         if not is_free(path) and not kind.is_ours(path):
             raise InputError(
@@ -90,7 +90,7 @@ def atomic_files(path: PathLike) -> Iterator[Path]:
     """Write `path` and what belongs beside it into the folder this yields; all of it appears, or nothing."""
     path = Path(path)
     folder = path.parent
-    with _naming(path), _temporary(path) as temporary:
+    with naming(path), _temporary(path) as temporary:
         new, before = temporary / "new", temporary / "before"
         for each in (new, before):
             each.mkdir(parents=True)
@@ -284,7 +284,7 @@ def _start(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Let errors of the file system name the user's path, and not a temporary one."""
     try:
         yield

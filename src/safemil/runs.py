@@ -28,12 +28,14 @@ from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
 from safemil.files import (
+    ASIDE,
     Kind,
     atomic_file,
     atomic_folder,
     bring_back,
     is_free,
     move_aside,
+    naming,
     read_json,
     read_toml,
 )
@@ -99,7 +101,10 @@ class RunDirectory:
             self._check_overwrite(overwrite)
         before = Lock(self.path) if self.path.exists() else None
         try:
-            self._before = None if is_free(self.path) else move_aside(self.path)
+            if before is not None and not is_free(self.path):
+                with naming(self.path):
+                    self._before = move_aside(self.path)
+                before.folder = self._before / ASIDE
             with atomic_folder(self.path, RUN) as folder:
                 new = RunDirectory(folder)
                 new.checkpoints.mkdir()
@@ -109,6 +114,8 @@ class RunDirectory:
             self._lock.folder = self.path
         except BaseException:
             self.unlock()
+            if before is not None:
+                before.folder = self.path
             raise
         finally:
             if before is not None:
@@ -207,12 +214,6 @@ class RunDirectory:
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
 
-    def read_options(self) -> Options | None:
-        """How the data of the run were read, for other logs; None if training did not note it."""
-        if not (self.path / SOURCES).exists():
-            return None
-        return self.read_sources()[1].without_incidents()
-
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
         with atomic_file(path) as file:
@@ -220,7 +221,7 @@ class RunDirectory:
         return path
 
     def append_metrics(self, line: Mapping[str, object]) -> None:
-        with open(self.metrics_file, "a") as file:
+        with naming(self.metrics_file), open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:

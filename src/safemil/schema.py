@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Bools, Doubles, Floats
-from safemil.data.interchange import listed
+from safemil.data.filling import fill_rows, flagged
+from safemil.data.interchange import Options, listed
 from safemil.data.trajectories import NAMES, Trajectories, check_bounds, column_labels
 from safemil.errors import InputError, InputWarning
 
@@ -44,6 +45,7 @@ class Schema:
     low: Doubles  # (S + A,) least value seen; actions are scaled to [-1, 1]
     high: Doubles
     deviation: Doubles  # 1 for constant columns
+    reading: Options | None = None  # how the log was read, if it was a table
 
     @staticmethod
     def of(unlabeled: Trajectories, others: Sequence[Trajectories], deviation: npt.ArrayLike) -> "Schema":
@@ -62,6 +64,7 @@ class Schema:
                 [np.concatenate([np.max(each, axis=0) for each in _blocks(pile)]) for pile in piles], 0
             ),
             deviation=np.concatenate([np.asarray(deviation, np.float64), np.where(spread > 0, spread, 1.0)]),
+            reading=unlabeled.reading and unlabeled.reading.without_incidents(),
         )
 
     @property
@@ -90,7 +93,8 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON holds them."""
         arrays = {name: getattr(self, name).tolist() for name in ARRAYS}
-        return {name: getattr(self, name) for name in NAMES} | arrays
+        names = {name: getattr(self, name) for name in NAMES}
+        return names | arrays | {"reading": self.reading and self.reading.to_dict()}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Schema":
@@ -98,7 +102,8 @@ class Schema:
         arrays: dict[str, Any] = {name: np.asarray(content[name], np.float64) for name in ARRAYS}
         names = {kind: content[kind] for kind in NAMES}
         kept: dict[str, Any] = {kind: each if each is None else (*each,) for kind, each in names.items()}
-        found = Schema(**kept, **arrays)
+        reading = content["reading"]
+        found = Schema(**kept, **arrays, reading=None if reading is None else Options.from_dict(reading))
         sizes = {kind: found.action_size for kind in NAMES} | {"observation_names": found.observation_size}
         if not (
             all(each.ndim == 1 and np.isfinite(each).all() for each in arrays.values())
@@ -146,32 +151,38 @@ class Schema:
                 stacklevel=3,
             )
 
-    def observations(self, named: Mapping[str, npt.ArrayLike]) -> Floats:
-        """Make (S,), or (N, S) from arrays of N, of values by name; names that the run lacks are left out."""
+    def observations(self, named: Mapping[str, Any]) -> Floats:
+        """Make (S,), or (N, S) from arrays of N, of values by name, and fill empty ones as in the log.
+
+        None and NaN are empty. Names that the run lacks are left out.
+        """
         if self.observation_names is None:
             raise InputError(
                 f"the columns of this run have no names; give an array of {self.observation_size} numbers."
             )
-        missing = [name for name in self.observation_names if name not in named]
+        fills = self.reading.fills if self.reading else ()
+        logged = self.observation_names[: self.observation_size - len(flagged(self.observation_names, fills))]
+        missing = [name for name in logged if name not in named]
         if missing:
             raise _missing("the observation lacks columns that this run was trained on", missing, [*named])
-        values = {name: _numbers(name, named[name]) for name in self.observation_names}
-        shapes = {each.shape for each in values.values()}
-        if len(shapes) > 1 or len(next(iter(shapes))) > 1:
-            first, *others = values
-            other = next((name for name in others if values[name].shape != values[first].shape), first)
-            raise InputError(
-                "an observation by name holds numbers, or arrays of one length, got shape "
-                f'{values[first].shape} for "{first}" and {values[other].shape} for "{other}".'
-            )
-        return np.stack([*values.values()], axis=-1)
+        values = {name: _numbers(name, named[name]) for name in logged}
+        shape = values[logged[0]].shape
+        for name, each in values.items():
+            if each.shape != shape or each.ndim > 1:
+                raise InputError(
+                    "an observation by name holds numbers, or arrays of one length, got shape "
+                    f'{shape} for "{logged[0]}" and {each.shape} for "{name}".'
+                )
+        stacked = np.stack([*values.values()], axis=-1)
+        filled = fill_rows(stacked.reshape(-1, len(logged)), logged, fills)
+        return filled.reshape(*shape, self.observation_size)
 
 
 def _blocks(pile: Trajectories) -> tuple[Floats, Floats]:
     return pile.observations, pile.actions
 
 
-def _numbers(name: str, value: npt.ArrayLike) -> Floats:
+def _numbers(name: str, value: Any) -> Floats:
     try:
         return np.asarray(value, np.float32)
     except (TypeError, ValueError):

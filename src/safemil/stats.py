@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.errors import InputError
+from safemil.ranks import pairs_won
 
 Scores = npt.NDArray[np.float64]  # (seeds, episodes)
 Statistic = Callable[[Scores], npt.NDArray[np.float64]]  # (..., seeds, episodes) to (...)
@@ -95,8 +96,7 @@ def probability_of_improvement(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> fl
     >>> probability_of_improvement([3.0, 1.0], [1.0, 2.0])  # two of four pairs are won, one is tied
     0.625
     """
-    a, b = np.ravel(ours)[:, None], np.ravel(theirs)[None, :]
-    return float(np.mean((a > b) + 0.5 * (a == b)))
+    return float(pairs_won(np.ravel(ours), np.ravel(theirs)))
 
 
 def auc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float | None:
@@ -105,13 +105,10 @@ def auc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float | None:
     >>> auc([0.1, 0.4, 0.4, 0.9], [False, False, True, True])
     0.875
     """
-    from scipy.stats import mannwhitneyu  # takes a second to import
-
     values, marked = np.asarray(scores), np.asarray(positive, bool)
     if marked.all() or not marked.any():
         return None
-    pairs = int(marked.sum()) * int((~marked).sum())
-    return float(mannwhitneyu(values[marked], values[~marked]).statistic / pairs)
+    return float(pairs_won(values[marked], values[~marked]))
 
 
 def times_safer(cost: float, than: float) -> float:

@@ -1,15 +1,17 @@
 """The calibrated cost, on numbers a reader can check."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from safemil.algorithms import calibrated
-from safemil.algorithms.calibrated import Kinds, Ranking, auc, draw_steps, kept, share_like
+from safemil.algorithms.calibrated import Kinds, Ranking, draw_steps, kept
 from safemil.algorithms.cloning import Optimiser
 from safemil.data import Trajectories
-from safemil.data.sampling import Dataset, Scaler
+from safemil.data.sampling import Dataset, Pile, Scaler, moments
 from safemil.networks import ScalarNet
 
 OPTIMISER = Optimiser(1e-3, 0.0, 10.0)
@@ -35,7 +37,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def learner(data):
-    return jax.jit(lambda data: calibrated.init(4, (8,), OPTIMISER, data, jax.random.key(0)))(data)
+    return jax.jit(lambda data: calibrated.init(4, (8,), 5, OPTIMISER, data, jax.random.key(0)))(data)
 
 
 def test_every_episode_is_left_out_by_half_of_the_networks(learner):
@@ -43,10 +45,10 @@ def test_every_episode_is_left_out_by_half_of_the_networks(learner):
     np.testing.assert_array_equal(learner.heldout.sum(axis=1), np.full(4, 7))
 
 
-def test_steps_are_drawn_by_the_weight_of_their_episode_and_found_in_its_pile(data):
+def test_steps_are_drawn_by_the_weight_of_their_episode_and_found_in_its_pile(data, learner):
     """Episodes 0 (an incident of 5 steps) and 7 (an unlabeled one of 5 steps) with weights 1 and 3."""
     weights = jnp.zeros(14).at[0].set(1.0).at[7].set(3.0)
-    (observations, _), episode = draw_steps(data, weights, 20_000, jax.random.key(0))
+    (observations, _), episode = draw_steps(data, learner.moments, weights, 20_000, jax.random.key(0))
     assert set(np.unique(episode)) == {0, 7}
     np.testing.assert_allclose((episode == 7).mean(), 0.75, atol=0.01)
     first = data.unlabeled.starts[1]
@@ -60,21 +62,6 @@ def test_networks_that_cannot_tell_have_a_loss_of_log_two():
     flat = jax.tree.map(jnp.zeros_like, ScalarNet(2, (4,), key=jax.random.key(0)))
     steps = jnp.ones((3, 1)), jnp.ones((3, 1))
     np.testing.assert_allclose(calibrated.logistic_loss(flat, steps, steps), np.log(2), rtol=1e-6)
-
-
-def test_an_auc_counts_ties_half():
-    np.testing.assert_allclose(auc(jnp.array([1.0, 3.0]), jnp.array([0.0, 1.0, 2.0, 4.0])), 4.5 / 8)
-
-
-def test_the_share_is_the_smallest_ratio_above_a_threshold():
-    """All ten incidents and ten of twenty unlabeled episodes lie above 0.5: one half look like incidents."""
-    incidents, unlabeled = (
-        jnp.linspace(0.6, 0.9, 10),
-        jnp.r_[jnp.linspace(0.0, 0.4, 10), jnp.linspace(0.6, 0.9, 10)],
-    )
-    np.testing.assert_allclose(share_like(incidents, unlabeled), 0.5)
-    np.testing.assert_allclose(share_like(incidents, incidents), 1.0)
-    np.testing.assert_allclose(share_like(incidents, unlabeled[:10]), 0.0)
 
 
 def test_an_episode_is_scored_by_its_highest_steps(data):
@@ -91,14 +78,15 @@ def test_the_clearest_good_episodes_are_kept():
     """With a share of at most one half, 80% of the other half: four of ten."""
     scores = jnp.arange(10.0)
     zero = jnp.zeros(())
-    ranking = Ranking(jnp.ones(3), scores, jnp.zeros((), jnp.int32), zero, zero, jnp.array(0.5))
+    votes = jnp.zeros((2, 10), bool)
+    ranking = Ranking(jnp.ones(3), scores, jnp.zeros((), jnp.int32), zero, zero, jnp.array(0.5), votes)
     np.testing.assert_array_equal(kept(ranking), np.arange(10) <= 3)
 
 
 def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:
     @jax.jit
     def rounds(data: Dataset, key: jax.Array) -> calibrated.Learner:
-        keys = jax.random.split(key, 4)
+        keys = jax.random.split(key, 3)
 
         def fit(learner, second, key):
             def one(learner, key):
@@ -106,11 +94,11 @@ def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:
                 return learner, loss
 
             learner, _ = jax.lax.scan(one, learner, jax.random.split(key, 100))
-            return calibrated.judge(learner, data, jnp.array(second))[0]
+            judged, _ = calibrated.judge(learner, data, jnp.array(second))
+            return calibrated.end_round(judged, jnp.array(second), (8,), OPTIMISER, data, key)
 
-        learner = fit(calibrated.init(4, (8,), OPTIMISER, data, keys[0]), False, keys[1])
-        learner = fit(calibrated.begin_second_round(learner, (8,), OPTIMISER, data, keys[2]), True, keys[3])
-        return calibrated.finish(learner, data, keys[3])
+        learner = fit(calibrated.init(4, (8,), 5, OPTIMISER, data, keys[0]), False, keys[1])
+        return fit(learner, True, keys[2])
 
     return rounds(data, jax.random.key(seed))
 
@@ -138,3 +126,34 @@ def test_the_second_round_learns_from_incidents_and_the_extremes_of_the_ranking(
     assert kinds.bad[20:40].sum() > 10
     assert kinds.bad[40:].sum() == 0
     assert kinds.good[40:].sum() > 10
+
+
+def with_marks(pile: Pile, rows: list[int]) -> Pile:
+    return dataclasses.replace(
+        pile, marks=jnp.zeros(len(pile.observations), bool).at[jnp.array(rows)].set(True)
+    )
+
+
+def test_incidents_with_marks_are_drawn_near_them_and_others_throughout(data):
+    """Of two incidents of five steps, the first has a mark at its fourth: a window of two ends there."""
+    pile = with_marks(data.nonpreferred, [3])
+    found = moments(pile, 2)
+    np.testing.assert_array_equal(found.counts, [2, 5, 5, 5, 5, 5])
+    np.testing.assert_array_equal(found.rows[:2], [2, 3])
+    np.testing.assert_array_equal(found.rows[5:10], np.arange(5, 10))
+    marked = data._replace(nonpreferred=pile)
+    weights = jnp.zeros(14).at[0].set(1.0).at[1].set(1.0)
+    (observations, _), episode = draw_steps(marked, found, weights, 10_000, jax.random.key(0))
+    near = {*np.asarray(pile.observations[2:4, 0]).tolist()}
+    assert {*np.asarray(observations[episode == 0, 0]).tolist()} == near
+    np.testing.assert_allclose((episode == 0).mean(), 0.5, atol=0.02)  # as often as an incident without
+
+
+def test_a_window_does_not_reach_into_the_episode_before(data):
+    np.testing.assert_array_equal(moments(with_marks(data.nonpreferred, [5]), 3).counts, [5, 1, 5, 5, 5, 5])
+
+
+def test_without_marks_every_step_is_drawn_from_its_own_row(data):
+    found = moments(data.nonpreferred, 3)
+    np.testing.assert_array_equal(found.rows, np.arange(30))
+    np.testing.assert_array_equal(found.counts, data.nonpreferred.lengths)

@@ -14,6 +14,7 @@ from jax.test_util import check_grads
 
 from safemil import loop
 from safemil.algorithms import find, safemil
+from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import bc_losses
 from safemil.algorithms.safemil import (
     Config,
@@ -293,8 +294,8 @@ def same(a, b):
 
 def test_the_cost_learns_first_and_then_the_policy(training):
     states, logged = training
-    assert [bool(np.isfinite(metrics["loss/cost"])) for metrics in logged] == [True] * 4 + [False] * 2
-    assert [bool(np.isfinite(metrics["loss/policy"])) for metrics in logged] == [False] * 4 + [True] * 2
+    assert [bool(metrics["loss/cost"] != NOT_COMPUTED) for metrics in logged] == [True] * 4 + [False] * 2
+    assert [bool(metrics["loss/policy"] != NOT_COMPUTED) for metrics in logged] == [False] * 4 + [True] * 2
     assert same(states[0].policy, states[4].policy)
     assert not same(states[4].policy, states[5].policy)
 
@@ -359,9 +360,20 @@ def test_bags_rank_no_episodes_out_of_bag_so_a_threshold_must_be_given():
         Config(cost_updates=None)
 
 
-def test_segments_longer_than_every_episode_are_refused(dataset):
+def test_bags_of_segments_longer_than_every_episode_are_refused(dataset):
+    bags = Config(length=10, cost_updates=None, weighting="segment")
     with pytest.raises(InputError, match="longer than every non-preferred episode"):
-        safemil.init(Config(length=10), dataset, jax.random.key(0))
+        safemil.init(bags, dataset, jax.random.key(0))
+
+
+def test_the_default_takes_a_length_beyond_every_episode(dataset):
+    learner = safemil.init(dataclasses.replace(SMALL, length=1000), dataset, jax.random.key(0)).cost
+    np.testing.assert_array_equal(learner.moments.counts, dataset.nonpreferred.lengths)
+
+
+def test_each_round_needs_an_update():
+    with pytest.raises(InputError, match="cost_updates must be 2 or more"):
+        Config(cost_updates=1)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from safemil.data.sampling import (
     sample_bags,
     sample_segments,
     sample_steps,
+    transitions_at,
 )
 
 SAME = Scaler(jnp.zeros(1), jnp.ones(1))
@@ -124,3 +125,34 @@ def test_a_column_that_varies_by_rounding_alone_is_constant():
     observations = np.array([[0.1, 1e-39], [np.nextafter(np.float32(0.1), 1), 2e-39]], np.float32)
     scaler = Scaler.of(Trajectories(observations, np.zeros((2, 1)), [2]))
     assert scaler.deviation.tolist() == [1, 1]
+
+
+def gapped(**changes):
+    """Two episodes of 6 and 4 steps whose observations number the steps; gaps before rows 2 and 8."""
+    numbers = np.arange(10)
+    held = {"observations": numbers[:, None], "actions": np.zeros((10, 1)), "lengths": [6, 4]}
+    return Trajectories(**held | {"after_gap": np.isin(numbers, [2, 8])} | changes)
+
+
+def test_segments_do_not_cross_gaps_and_use_every_step():
+    held = gapped()
+    pile = Pile.of(held, SAME)
+    drawn = sample_segments(pile, 2000, 3, jax.random.key(0))
+    crossed = held.after_gap[np.asarray(drawn.rows)][:, 1:] & (np.diff(drawn.rows, axis=1) > 0)
+    assert not crossed.any()
+    real = np.asarray(drawn.rows)[np.asarray(drawn.mask) == 1]
+    assert set(real.tolist()) == set(range(10))
+    whole = sample_segments(pile, 50, "full", jax.random.key(0))
+    assert {int(each) for each in whole.mask.sum(axis=1)} == {4, 6}
+
+
+def test_draws_without_gaps_are_those_of_a_log_that_knows_none():
+    plain, marked = (Pile.of(gapped(after_gap=flags), SAME) for flags in (None, np.zeros(10, bool)))
+    drawn = [sample_segments(pile, 20, 3, jax.random.key(1)).rows for pile in (plain, marked)]
+    np.testing.assert_array_equal(*drawn)
+    assert plain.stretch_ends is None
+
+
+def test_the_observation_after_a_gap_is_not_the_next_one():
+    found = transitions_at(Pile.of(gapped(), SAME), jnp.arange(10))
+    assert np.flatnonzero(found.known == 0).tolist() == [1, 5, 7, 9]

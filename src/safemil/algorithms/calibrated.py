@@ -9,12 +9,14 @@ regression, a proper loss whose optimum is the log of the density ratio, in two 
 2. incidents and the unlabeled episodes that rank highest, against the unlabeled episodes that rank lowest.
 
 The logit of ĉ is the sum of both: the first tells incidents from other episodes of the same style, the second
-tells bad episodes from good ones. Each of M networks learns from a random half of the episodes and is judged
-on the other half ("out of bag"). These judgements choose how long to train, rank the unlabeled episodes and
-scale the logits such that ĉ is a probability at even odds.
+tells bad episodes from good ones. Where incidents have marks of when they happened, steps are drawn from the
+window that ends there, and ĉ is that of the first round alone.
+
+Each of M networks learns from a random half of the episodes and is judged on the other half ("out of bag").
+These judgements choose how long to train, rank the unlabeled episodes and scale the logits such that ĉ is a
+probability at even odds.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,14 +28,15 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from safemil.algorithms.cloning import Optimiser
-from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Pile, episode_sums, spread
+from safemil.data.sampling import Dataset, Moments, Pile, draw_below, episode_sums, map_steps, moments, spread
 from safemil.networks import ScalarNet
+from safemil.ranks import pairs_won, share_like
 
 AGGREGATES = (1.0, 0.2, 0.05)  # an episode's score is the mean of this share of its steps, the highest
 CLEAR = 0.8  # share of the good (and of the bad) unlabeled episodes that the second round learns from
 JUDGED = 2048  # out-of-bag steps of each kind in a judgement
 RESAMPLES = 200  # bootstrap samples of the share
-DOUBT = 0.1  # probability that the error of the share's estimate is larger than assumed
+FEWEST_GOOD = 0.1  # share of the unlabeled episodes that are taken for good at least
 
 Steps = tuple[Float[Array, "count S"], Float[Array, "count A"]]
 
@@ -77,6 +80,7 @@ class Ranking(NamedTuple):
     auc: Float[Array, ""]  # incidents against unlabeled episodes
     share: Float[Array, ""]  # share of the unlabeled episodes that look like incidents
     share_high: Float[Array, ""]  # upper end of its 80% interval
+    votes: Bool[Array, "M logs"]  # unlabeled episodes that each network alone would clone
 
 
 class Learner(NamedTuple):
@@ -88,18 +92,22 @@ class Learner(NamedTuple):
     best_loss: Float[Array, ""]  # lowest out-of-bag loss of this round
     heldout: Bool[Array, "M episodes"]  # episodes that a network does not see, non-preferred ones first
     judge_seed: UInt32[Array, ""]  # draws the steps of all judgements
+    moments: Moments  # steps of the incidents to learn from
     kinds: Kinds
     first_ranking: Ranking  # by the first round, in which no unlabeled episode is an example of an incident
     ranking: Ranking  # by both rounds
 
 
-def init(members: int, hidden: tuple[int, ...], optimiser: Optimiser, data: Dataset, key: Array) -> Learner:
+def init(
+    members: int, hidden: tuple[int, ...], window: int, optimiser: Optimiser, data: Dataset, key: Array
+) -> Learner:
     assert data.nonpreferred is not None
     key_nets, key_halves, key_judge = jax.random.split(key, 3)
     nets = _networks(members, hidden, data, key_nets)
     incidents, logs = jnp.ones(len(data.nonpreferred.lengths)), jnp.ones(len(data.unlabeled.lengths))
     unknown = jnp.zeros(())
-    no_ranking = Ranking(0 * incidents, 0 * logs, jnp.zeros((), jnp.int32), unknown, unknown, unknown)
+    votes = jnp.zeros((members, len(logs)), bool)
+    no_ranking = Ranking(0 * incidents, 0 * logs, jnp.zeros((), jnp.int32), unknown, unknown, unknown, votes)
     return Learner(
         cost=CalibratedCost(nets, jax.tree.map(jnp.zeros_like, nets), jnp.ones(())),
         nets=nets,
@@ -107,6 +115,7 @@ def init(members: int, hidden: tuple[int, ...], optimiser: Optimiser, data: Data
         best_loss=jnp.full((), jnp.inf),
         heldout=_halves(members, len(incidents), len(logs), key_halves),
         judge_seed=jax.random.bits(key_judge),
+        moments=moments(data.nonpreferred, window),
         kinds=Kinds(jnp.concatenate([incidents, 0 * logs]), jnp.concatenate([0 * incidents, logs])),
         first_ranking=no_ranking,
         ranking=no_ranking,
@@ -138,22 +147,28 @@ def logistic_loss(net: ScalarNet, bad: Steps, good: Steps) -> Float[Array, ""]:
 
 
 def draw_steps(
-    data: Dataset, weights: Float[Array, " episodes"], count: int, key: Array
+    data: Dataset, near: Moments, weights: Float[Array, " episodes"], count: int, key: Array
 ) -> tuple[Steps, Int[Array, " count"]]:
-    """Steps of both piles, each as likely as the weight of its episode, and the episodes they are of."""
+    """Draw steps of both piles, and say the episode of each.
+
+    An episode is drawn in proportion to its weight and length. Every step of it is equally likely, or, in an
+    incident with marks, every step near one.
+    """
     assert data.nonpreferred is not None
     piles = data.nonpreferred, data.unlabeled
     lengths = jnp.concatenate([pile.lengths for pile in piles])
     mass = jnp.cumsum(weights * lengths)
     uniform = jax.random.uniform(key, (2, count))
     episode = jnp.minimum(jnp.searchsorted(mass, mass[-1] * uniform[0], side="right"), len(lengths) - 1)
-    offset = (uniform[1] * lengths[episode]).astype(jnp.int32)
+    counts = jnp.concatenate([near.counts, piles[1].lengths])
+    offset = (uniform[1] * counts[episode]).astype(jnp.int32)
     incidents = len(piles[0].lengths)
     places = jnp.minimum(episode, incidents - 1), jnp.maximum(episode - incidents, 0)
     rows = [
         jnp.minimum(pile.starts[place] + offset, len(pile.observations) - 1)
         for pile, place in zip(piles, places, strict=True)
     ]
+    rows[0] = near.rows[rows[0]]
     first = (episode < incidents)[:, None]
     observations, actions = (
         jnp.where(first, one[rows[0]], other[rows[1]])
@@ -169,8 +184,10 @@ def update(
 
     def one(net: ScalarNet, opt: optax.OptState, heldout: Array, key: Array) -> Any:
         key_bad, key_good = jax.random.split(key)
-        bad, _ = draw_steps(data, jnp.where(heldout, 0, learner.kinds.bad), batch, key_bad)
-        good, _ = draw_steps(data, jnp.where(heldout, 0, learner.kinds.good), batch, key_good)
+        bad, _ = draw_steps(data, learner.moments, jnp.where(heldout, 0, learner.kinds.bad), batch, key_bad)
+        good, _ = draw_steps(
+            data, learner.moments, jnp.where(heldout, 0, learner.kinds.good), batch, key_good
+        )
         return optimiser.descend(lambda net: logistic_loss(net, bad, good), net, opt)
 
     keys = jax.random.split(key, len(learner.heldout))
@@ -201,7 +218,7 @@ def _calibrated_loss(
     keys = jax.random.split(jax.random.key(learner.judge_seed))
     logits = []
     for key, weights in zip(keys, learner.kinds, strict=True):
-        steps, episode = draw_steps(data, weights, JUDGED, key)
+        steps, episode = draw_steps(data, learner.moments, weights, JUDGED, key)
         logits.append(_mean_of_unseeing(logits_of(*steps), learner.heldout[:, episode]))
     temperatures = jnp.concatenate([jnp.zeros(1), jnp.geomspace(0.03, 2.0, 16)])[:, None]
     bad, good = (temperatures * each[None, :] for each in logits)
@@ -214,96 +231,121 @@ def _mean_of_unseeing(
     logits: Float[Array, "M count"], heldout: Bool[Array, "M count"]
 ) -> Float[Array, " count"]:
     """Mean logit of the networks that did not see the step's episode."""
-    return (logits * heldout).sum(axis=0) / jnp.maximum(heldout.sum(axis=0), 1)
+    return (logits * heldout).sum(axis=0) / _unseeing(heldout)
 
 
-def begin_second_round(
-    learner: Learner, hidden: tuple[int, ...], optimiser: Optimiser, data: Dataset, key: Array
+def _unseeing(heldout: Bool[Array, "M count"]) -> Int[Array, " count"]:
+    """Count the networks that did not see each episode."""
+    return jnp.maximum(heldout.sum(axis=0), 1)
+
+
+def end_round(
+    learner: Learner,
+    second: Array,
+    hidden: tuple[int, ...],
+    optimiser: Optimiser,
+    data: Dataset,
+    key: Array,
 ) -> Learner:
-    """Rank the episodes, sort the clearest of them into bad and good, and start with new networks."""
+    """Rank the episodes by the networks kept so far; then begin the second round, or finish the cost.
+
+    For the second round the clearest unlabeled episodes are sorted into bad and good, and new networks start.
+    The share of bad episodes stays that of the first round: in the second, the unlabeled episodes that rank
+    highest are examples of incidents themselves. Where incidents have marks, ĉ is that of the first round:
+    unlabeled episodes have no marks, and the second round turns from the marked steps to those around them.
+    """
+    assert data.nonpreferred is not None
+    marked = data.nonpreferred.marks.any()
     key_rank, key_nets = jax.random.split(key)
-    ranking = rank(learner, data, key_rank)
-    scores, incidents = ranking.unlabeled, jnp.ones_like(ranking.nonpreferred)
-    bad = scores >= jnp.quantile(scores, 1 - CLEAR * ranking.share)
-    good = scores <= jnp.quantile(scores, CLEAR * (1 - ranking.share))
+    ranking = rank(learner, data, second, key_rank)
     nets = _networks(len(learner.heldout), hidden, data, key_nets)
-    return learner._replace(
+    begun = learner._replace(
         nets=nets,
         opt=jax.vmap(optimiser.init)(nets),
         best_loss=jnp.full((), jnp.inf),
-        kinds=Kinds(jnp.concatenate([incidents, bad]), jnp.concatenate([0 * incidents, good])),
+        kinds=_sorted_out(ranking, marked),
         first_ranking=ranking,
-        ranking=ranking,
     )
+    last = jax.tree.map(lambda weights: jnp.where(marked, 0, weights), learner.cost.second)
+    cost = eqx.tree_at(lambda cost: cost.second, learner.cost, last)
+    _, temperature = _calibrated_loss(learner, cost.logits, data)
+    finished = learner._replace(cost=eqx.tree_at(lambda cost: cost.temperature, cost, temperature))
+    chosen = jax.tree.map(lambda old, new: jnp.where(second, old, new), finished, begun)
+    return chosen._replace(ranking=ranking)
 
 
-def finish(learner: Learner, data: Dataset, key: Array) -> Learner:
-    """Calibrate the sum of both rounds and rank the episodes by it; the share stays that of the first round.
-
-    In the second round the unlabeled episodes that rank highest are examples of incidents themselves, so its
-    scores say nothing about how many there are.
-    """
-    _, temperature = _calibrated_loss(learner, learner.cost.logits, data)
-    first = learner.first_ranking
-    ranking = rank(learner, data, key)._replace(share=first.share, share_high=first.share_high)
-    cost = eqx.tree_at(lambda cost: cost.temperature, learner.cost, temperature)
-    return learner._replace(cost=cost, ranking=ranking)
+def _sorted_out(ranking: Ranking, marked: Bool[Array, ""]) -> Kinds:
+    """Take incidents and, without marks, the clearest bad episodes for bad; the clearest good for good."""
+    scores, incidents = ranking.unlabeled, jnp.ones_like(ranking.nonpreferred)
+    good = kept(ranking)
+    bad = (scores >= jnp.quantile(scores, 1 - CLEAR * ranking.share)) & ~good & ~marked
+    return Kinds(jnp.concatenate([incidents, bad]), jnp.concatenate([0 * incidents, good]))
 
 
 def kept(ranking: Ranking) -> Bool[Array, " logs"]:
-    """Unlabeled episodes to clone: the clearest good ones, with the share of bad ones at its upper end."""
-    return ranking.unlabeled <= jnp.quantile(ranking.unlabeled, CLEAR * (1 - ranking.share_high))
+    """Choose the clearest good episodes, which are cloned: the share of bad ones is at its upper end."""
+    return ranking.unlabeled <= jnp.quantile(ranking.unlabeled, _clear_good(ranking.share_high))
 
 
-def rank(learner: Learner, data: Dataset, key: Array) -> Ranking:
+def _clear_good(share: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.maximum(CLEAR * (1 - share), FEWEST_GOOD)
+
+
+def rank(learner: Learner, data: Dataset, second: Array, key: Array) -> Ranking:
     """Score all episodes out of bag, by the aggregate with which held-out incidents rank highest."""
     assert data.nonpreferred is not None
     incidents = len(data.nonpreferred.lengths)
-    parts = learner.heldout[:, :incidents], learner.heldout[:, incidents:]
-    scores = [
-        _episode_scores(out_of_bag(learner.cost, heldout, pile), pile)
-        for heldout, pile in zip(parts, (data.nonpreferred, data.unlabeled), strict=True)
-    ]  # (aggregates, episodes) of each pile
-    aucs = jax.vmap(auc)(*scores)
+    ours, _ = out_of_bag(learner.cost, learner.heldout[:, :incidents], data.nonpreferred)
+    theirs, votes = out_of_bag(learner.cost, learner.heldout[:, incidents:], data.unlabeled)
+    aucs = jax.vmap(partial(pairs_won, xp=jnp))(ours, theirs)
     chosen = jnp.argmax(aucs)
-    ours, theirs = scores[0][chosen], scores[1][chosen]
+    shares = _shares(ours[chosen], theirs[chosen], key)
+    before = learner.first_ranking
+    share, share_high = jnp.where(second, jnp.stack([before.share, before.share_high]), shares)
+    alone = votes[:, chosen]  # (M, logs)
+    clones = alone <= jnp.quantile(alone, _clear_good(share_high), axis=1, keepdims=True)
+    return Ranking(
+        ours[chosen], theirs[chosen], chosen.astype(jnp.int32), aucs[chosen], share, share_high, clones
+    )
+
+
+def _shares(incidents: Float[Array, " n"], unlabeled: Float[Array, " m"], key: Array) -> Float[Array, "2"]:
+    """Estimate the share of bad episodes, and the upper end of its 80% interval by bootstrap."""
 
     def resampled(key: Array) -> Float[Array, ""]:
         keys = jax.random.split(key)
-        return share_like(
-            *(jax.random.choice(k, each, each.shape) for k, each in zip(keys, (ours, theirs), strict=True))
+        ours, theirs = (
+            each[draw_below(len(each), each.shape, k)] for k, each in zip(keys, piles, strict=True)
         )
+        return share_like(ours, theirs, jnp)
 
+    piles = incidents, unlabeled
     shares = jax.vmap(resampled)(jax.random.split(key, RESAMPLES))
-    return Ranking(
-        ours,
-        theirs,
-        chosen.astype(jnp.int32),
-        aucs[chosen],
-        share_like(ours, theirs),
-        jnp.quantile(shares, 0.9),
-    )
+    return jnp.stack([share_like(*piles, jnp), jnp.quantile(shares, 0.9)])
 
 
 def out_of_bag(
     cost: CalibratedCost, heldout: Bool[Array, "M episodes"], pile: Pile
-) -> Float[Array, " steps"]:
-    """Logit of every step, by the networks that did not see its episode; a block of steps at a time."""
-    seen_by = spread(jnp.arange(len(pile.lengths)), pile)
+) -> tuple[Float[Array, "aggregates episodes"], Float[Array, "M aggregates episodes"]]:
+    """Score episodes by the networks that did not see them, and by each network alone.
 
-    def one(step: tuple[Array, Array, Array]) -> Array:
-        observations, actions, episode = step
-        return _mean_of_unseeing(
-            cost.logits(observations[None], actions[None]), heldout[:, episode][:, None]
-        )[0]
+    The networks pass over the pile one after the other, which takes half of the time of all at once.
+    """
 
-    return jax.lax.map(one, (pile.observations, pile.actions, seen_by), batch_size=ROWS_AT_ONCE // 4)
+    def add(total: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, Array]:
+        first, second, unseen = member
+        logits = map_steps(lambda *step: first(*step) + second(*step), pile)
+        return total + logits * spread(unseen, pile), _episode_scores(logits, pile)
+
+    members = cost.first, cost.second, heldout.astype(jnp.float32)
+    total, alone = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
+    return _episode_scores(total / spread(_unseeing(heldout), pile), pile), alone
 
 
 def _episode_scores(values: Float[Array, " steps"], pile: Pile) -> Float[Array, "aggregates episodes"]:
     """Mean of the highest values of each episode, for each of the aggregates."""
     episode = spread(jnp.arange(len(pile.lengths)), pile)
-    descending = values[jnp.lexsort((-values, episode))]
+    descending = -jax.lax.sort((episode, -values), num_keys=2)[1]
     place = jnp.arange(len(values)) - spread(pile.starts, pile)  # from the highest of the episode on
     scores = []
     for share in AGGREGATES:
@@ -311,27 +353,6 @@ def _episode_scores(values: Float[Array, " steps"], pile: Pile) -> Float[Array, 
         chosen = place < spread(count, pile)
         scores.append(episode_sums(jnp.where(chosen, descending, 0), pile) / count)
     return jnp.stack(scores)
-
-
-def auc(positive: Float[Array, " n"], negative: Float[Array, " m"]) -> Float[Array, ""]:
-    """Probability that a positive score is above a negative one; a tie counts half."""
-    ordered = jnp.sort(negative)
-    below, upto = (jnp.searchsorted(ordered, positive, side=side) for side in ("left", "right"))
-    return ((below + upto) / 2).mean() / len(negative)
-
-
-def share_like(incidents: Float[Array, " n"], unlabeled: Float[Array, " m"]) -> Float[Array, ""]:
-    """Estimate the share of the unlabeled episodes that are like the incidents, from the scores of both.
-
-    If a share b of the unlabeled scores are drawn as those of the incidents are, at least b times as many
-    of them as of the incidents lie above any threshold. The ratio is taken at the threshold where it is
-    smallest within its error (best-bin estimation, Garg et al. 2021, arXiv:2111.00980).
-    """
-    ordered = jnp.sort(incidents)
-    above = 1 - jnp.arange(len(incidents)) / len(incidents)  # share of incidents at or above each threshold
-    ratios = (unlabeled[None, :] >= ordered[:, None]).mean(axis=1) / above
-    errors = sum(math.sqrt(math.log(4 / DOUBT) / (2 * len(each))) for each in (incidents, unlabeled)) / above
-    return jnp.clip(ratios[jnp.argmin(ratios + errors)], 0, 1)
 
 
 def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
@@ -345,7 +366,7 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
     only_incidents = learner.kinds.bad.at[incidents:].set(0)
     probabilities = []
     for key, weights in zip(keys[:2], (only_incidents, learner.kinds.good), strict=True):
-        steps, episode = draw_steps(data, weights, JUDGED, key)
+        steps, episode = draw_steps(data, learner.moments, weights, JUDGED, key)
         logits = _mean_of_unseeing(learner.cost.logits(*steps), learner.heldout[:, episode])
         probabilities.append(jax.nn.sigmoid(learner.cost.temperature * logits))
     return {
@@ -353,28 +374,18 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
         "unlabeled_scores": learner.first_ranking.unlabeled,
         "aggregate": jnp.array(AGGREGATES)[learner.first_ranking.aggregate],
         "kept": kept(learner.ranking),
-        "votes": _votes(learner, data),
+        "votes": learner.ranking.votes,
         "incident_probabilities": probabilities[0],
         "good_probabilities": probabilities[1],
         "importance": _importance(learner, data, keys[2]),
     }
 
 
-def _votes(learner: Learner, data: Dataset) -> Bool[Array, "M logs"]:
-    """Unlabeled episodes that each network alone would clone, as many as the ensemble does."""
-    pile, cost = data.unlabeled, learner.cost
-
-    def one(step: tuple[Array, Array]) -> Array:
-        return cost.logits(step[0][None], step[1][None])[:, 0]
-
-    logits = jax.lax.map(one, (pile.observations, pile.actions), batch_size=ROWS_AT_ONCE // 4)  # (steps, M)
-    scores = jax.vmap(lambda values: _episode_scores(values, pile)[learner.ranking.aggregate])(logits.T)
-    return scores <= jnp.quantile(scores, CLEAR * (1 - learner.ranking.share_high), axis=1, keepdims=True)
-
-
 def _importance(learner: Learner, data: Dataset, key: Array) -> Float[Array, " columns"]:
     """Mean change of a logit when a column takes the values of other steps; observations, then actions."""
-    (observations, actions), _ = draw_steps(data, learner.kinds.bad + learner.kinds.good, JUDGED // 2, key)
+    (observations, actions), _ = draw_steps(
+        data, learner.moments, learner.kinds.bad + learner.kinds.good, JUDGED // 2, key
+    )
     columns = jnp.concatenate([observations, actions], axis=1)
     size = observations.shape[1]
 

@@ -58,6 +58,7 @@ NEEDS = frozenset({"nonpreferred"})
 BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
+FIRST_ROUND = 3  # one in so many updates of the calibrated cost is of its first round, which overfits sooner
 JUDGE_EVERY = 100  # updates of the cost between two judgements on out-of-bag steps
 
 Cost = Callable[[Array, Array], Array]  # ĉ of observations and actions: a network, or the truth
@@ -67,9 +68,9 @@ Draw = Literal["steps", "segments"]
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 11_600
+    updates: int = 11_200
     cost_updates: int | None = (
-        1600  # of the calibrated cost, before the policy's; none: Algorithm 1 with bags
+        1200  # of the calibrated cost, before the policy's; none: Algorithm 1 with bags
     )
     members: int = 12  # networks of the calibrated cost
     cost_batch: int = 256  # steps of each kind per network and update of the calibrated cost
@@ -86,12 +87,14 @@ class Config(Cloning):
     refresh: int = (
         500  # updates between two passes over all unlabeled steps, while cost and policy both learn
     )
-    lr_cost: float = 1e-3  # learning rate of the cost
+    lr_cost: float = 2e-3  # learning rate of the cost
     lr_policy: float = 1e-3  # learning rate of the policy
-    hidden_cost: tuple[int, ...] = (128, 128)  # hidden layers of the cost
+    hidden_cost: tuple[int, ...] = (64, 64)  # hidden layers of the cost
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.cost_updates == 1:
+            raise InputError("cost_updates must be 2 or more, one for each round, got 1.")
         require_positive(
             self, "updates", "cost_updates", "bag_size", "length", "batch", "pool", "policy_batch"
         )
@@ -156,14 +159,19 @@ class PileWeights(NamedTuple):
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
-    _check_length(config, data)
+    assert data.nonpreferred is not None
+    if config.cost_updates is None:
+        _check_length(config, data)
     key_cost, key_policy = jax.random.split(key)
     policy = config.policy(data, key_policy)
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
     weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
     policy_opt = config.policy_optimiser.init(policy)
     if config.cost_updates is not None:
-        learner = calibrated.init(config.members, config.hidden_cost, config.cost_optimiser, data, key_cost)
+        window = data.nonpreferred.longest if config.length == "full" else config.length
+        learner = calibrated.init(
+            config.members, config.hidden_cost, window, config.cost_optimiser, data, key_cost
+        )
         return State(learner, policy, None, policy_opt, weights)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
@@ -346,32 +354,32 @@ def _update_cost(
 def _update_calibrated(
     config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """An update of the calibrated cost: of the first half of them in the first round, then in the second."""
+    """An update of the calibrated cost, in the first round and then in the second."""
     assert config.cost_updates is not None
     key_round, key_update = jax.random.split(key)
-    optimiser, half = config.cost_optimiser, config.cost_updates // 2
-    learner = jax.lax.cond(
-        number == half,
-        lambda: calibrated.begin_second_round(state.cost, config.hidden_cost, optimiser, data, key_round),
-        lambda: state.cost,
-    )
-    learner, loss = calibrated.update(learner, data, optimiser, config.cost_batch, key_update)
-    finished = number == config.cost_updates - 1
+    optimiser, first = config.cost_optimiser, max(config.cost_updates // FIRST_ROUND, 1)
+    learner, loss = calibrated.update(state.cost, data, optimiser, config.cost_batch, key_update)
+    second, finished = number >= first, number == config.cost_updates - 1
+    ends = (number == first - 1) | finished
     learner, judged = jax.lax.cond(
-        (number % JUDGE_EVERY == JUDGE_EVERY - 1) | (number == half - 1) | finished,
-        lambda: calibrated.judge(learner, data, number >= half),
+        (number % JUDGE_EVERY == JUDGE_EVERY - 1) | ends,
+        lambda: calibrated.judge(learner, data, second),
         lambda: (learner, jnp.full((), NOT_COMPUTED)),
     )
+    learner = jax.lax.cond(
+        ends,
+        lambda: calibrated.end_round(learner, second, config.hidden_cost, optimiser, data, key_round),
+        lambda: learner,
+    )
     state = state._replace(cost=learner)
-    state = jax.lax.cond(finished, lambda: _finish_cost(config, state, data, key_round), lambda: state)
-    ranking = state.cost.ranking
+    state = jax.lax.cond(finished, lambda: _weigh_once(config, state, data), lambda: state)
+    ranking = learner.first_ranking
     evidence = (jnp.where(finished, each, NOT_COMPUTED) for each in (ranking.auc, ranking.share))
     return state, dict(zip(COST_METRICS, (loss, judged, *evidence), strict=True))
 
 
-def _finish_cost(config: Config, state: State, data: Dataset, key: Array) -> State:
-    """Calibrate the cost and weigh the unlabeled steps by it, once for all updates of the policy."""
-    state = state._replace(cost=calibrated.finish(state.cost, data, key))
+def _weigh_once(config: Config, state: State, data: Dataset) -> State:
+    """Weigh the unlabeled steps by the finished cost, once for all updates of the policy."""
     if not config.weighs_whole_pile:
         return state
     if config.weighting == "threshold" and config.threshold is None:

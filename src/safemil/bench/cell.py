@@ -156,7 +156,7 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
         evaluate_every=every or 1000,
         **cell.settings,
     )
-    return evaluate.policy(run), run.metrics
+    return evaluate.policy(run, task=cell.task), run.metrics
 
 
 def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:

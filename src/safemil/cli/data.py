@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from safemil.cli.arguments import READING, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
+from safemil.cli.arguments import READING, LogPaths, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
 
 if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not need
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
 
-MOST_SUSPICIONS = 20  # printed; --json gives all
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
 
@@ -129,31 +128,40 @@ def fetch(task: TaskName, out: PathFlag = None) -> None:
 
 
 def info(
-    path: LogsPath,
+    path: LogPaths,
     reading: ReadingFlags = READING,
     json: bool = False,
+    strict: bool = False,
     plot: PathFlag = None,
-) -> None:
+) -> int:
     """Describe a file of episodes, and point out what looks wrong in it.
 
     safemil data info logs.parquet
 
     Args:
-        path: file or store of episodes
+        path: files, folders, quoted patterns, or a store of episodes
         json: print the description as JSON
+        strict: end with exit code 1 if an episode was passed over
         plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
-    from safemil.data.describing import describe
-    from safemil.data.formats import read
+    from dataclasses import replace
 
-    contents = read(path, reading.options())
-    annotated = contents.rewards is not None and contents.costs is not None
-    description = describe(contents.trajectories, contents.annotations() if annotated else None)
+    from safemil.data.describing import describe_contents
+    from safemil.data.formats import read
+    from safemil.data.interchange import Unreadable
+
+    options = replace(reading.options(), lenient=True)
+    try:
+        contents = read(path, options)
+    except Unreadable as error:
+        _print_raw_columns(error.columns)
+        raise
+    description = describe_contents(contents, options)
     if json:
         print(dumps(description.as_dict(), indent=2))
     else:
-        _print_description(path, description)
-    drawn = [path / f"{SCATTER}.png"]
+        _print_description(", ".join(str(each) for each in path), description)
+    drawn = [path[0] / f"{SCATTER}.png"]
     if plot is not None:
         from safemil.behaviour.plotting import scatter
 
@@ -164,6 +172,7 @@ def info(
         for each in drawn:
             if each.is_file():
                 print(each)
+    return int(strict and bool(description.faults))
 
 
 def split(
@@ -242,7 +251,8 @@ def convert(
     print(out)
 
 
-def _print_description(path: Path, description: "Description") -> None:
+def _print_description(path: str, description: "Description") -> None:
+    from safemil.cli import with_flags
     from safemil.terminal import console
 
     terminal = console()
@@ -250,19 +260,33 @@ def _print_description(path: Path, description: "Description") -> None:
     if description.constant:
         lines.append(f"constant columns: {', '.join(description.constant)}")
     lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
-    lines += [
-        f"suspicious: episode {found.episode}: {found.reason}"
-        for found in description.suspicious[:MOST_SUSPICIONS]
-    ]
-    if len(description.suspicious) > MOST_SUSPICIONS:
-        lines.append(f"and {len(description.suspicious) - MOST_SUSPICIONS} more; --json gives all.")
+    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"suspicious: {line}" for line in description.folded()]
+    lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
+    low, high = description.fitting_bounds()
+    fits = (low, high) == (description.action_low, description.action_high)
+    if not fits and not description.faults and all(map(float.__lt__, low, high)):
+        spelled = (" ".join(f"{value:.6g}" for value in values) for values in (low, high))
+        lines.append("all actions lie in --action-low {} --action-high {}".format(*spelled))
     for line in lines:
         terminal.print(line, soft_wrap=True)
 
 
-def _summary(path: Path, description: "Description") -> list[str]:
+def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
+    from safemil.terminal import console
+
+    table = _table("column", "low", "high", "empty")
+    for each in columns:
+        table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
+    console().print(table, soft_wrap=True)
+
+
+def _summary(path: str, description: "Description") -> list[str]:
+    passed = description.declared - description.episodes
     lines = [
-        f"{path}: {description.episodes} episodes, {description.steps} steps",
+        f"{path}: {description.episodes} episodes, {description.steps} steps"
+        + (f"; {description.declared} declared, {passed} passed over for their faults" if passed else ""),
+        *([] if description.incidents is None else [f"incidents       {description.incidents} episodes"]),
         f"length          {_spread(description.lengths)}",
         f"observation     {description.observation_size} columns, action {description.action_size}",
         f"action bounds   {_bounds(description)}",
@@ -288,16 +312,21 @@ def _bounds(description: "Description") -> str:
 
 
 def _column_table(description: "Description") -> "Table":
-    from rich.table import Table
-
-    table = Table("column", *("low", "high", "mean", "deviation"), box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = _table("column", "low", "high", "mean", "deviation", "empty", "repeated")
     for each in description.columns:
         table.add_row(
-            each.name, *(f"{value:.4g}" for value in (each.low, each.high, each.mean, each.deviation))
+            each.name,
+            *(f"{value:.4g}" for value in (each.low, each.high, each.mean, each.deviation)),
+            *(f"{share:.1%}" for share in (each.empty, each.constant)),
         )
     return table
+
+
+def _table(*titles: str) -> "Table":
+    from rich.table import Column, Table
+
+    first, *others = titles
+    return Table(first, *(Column(title, justify="right") for title in others), box=None)
 
 
 COMMANDS = {"make": make, "fetch": fetch, "info": info, "split": split, "convert": convert}

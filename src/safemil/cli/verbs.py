@@ -127,6 +127,7 @@ def score(
     path: LogPaths,
     *,
     out: OutFile,
+    append: bool = False,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
@@ -137,28 +138,36 @@ def score(
 
     Args:
         run: run folder
-        path: files, folders or quoted patterns; read as those of the run, if no flag says otherwise
-        out: file to write, .parquet or .csv, with the columns episode, step and cost
+        path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
+        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
+        append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
     """
     from safemil.api import Run
-    from safemil.data.formats import read_like
+    from safemil.data.formats import read_columns, read_like
+    from safemil.errors import InputError
     from safemil.files import require_free
-    from safemil.runs import RunDirectory
-    from safemil.scoring import check_suffix, rank, riskiest_table, save_risk
+    from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
     check_suffix(out)
     require_free(out, overwrite=overwrite)
     trained = Run.load(run)
-    noted = RunDirectory(run).read_options() if reading == READING else None
-    trajectories = read_like(path, noted or reading.options()).trajectories
-    costs = trained.cost(trajectories)
-    save_risk(out, trajectories, costs)
+    contents = read_like(path, reading.options().over(trained.reading))
+    held = trained.match(contents.trajectories)
+    log = read_columns(path, None if append else key_columns(contents))
+    if append and log is None:
+        raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
+    costs, novelty = trained.cost(held), trained.novelty(held)
+    save_risk(out, contents, costs, novelty.deviations, log, append=append)
+    lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
-        _console().print(trained.evidence.lines()[0])
-    _console().print(riskiest_table(trajectories, costs, top))
-    _print_edit_command(path, trajectories.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
+        lines.append(trained.evidence.lines()[0])
+    console = _console()
+    for line in (*lines, novelty_line(novelty)):
+        console.print(line, highlight=False, markup=False)
+    console.print(riskiest_table(held, costs, top))
+    _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     print(out)
 
 

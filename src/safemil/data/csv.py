@@ -4,7 +4,9 @@ CSV has no place for action bounds.
 """
 
 import csv as text_csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
@@ -39,22 +41,58 @@ def part(path: Path) -> Part:
             "is it a table?"
         )
     columns = next(text_csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
-    return Part(columns, lambda names: _load(path, separator, names))
+    return Part(columns, lambda names, narrow: _load(path, separator, names, narrow))
 
 
-def _load(path: Path, separator: str, names: list[str]) -> Loaded:
+def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -> Loaded:
+    """Read columns; those in `narrow` may be float32.
+
+    Arrow keeps the whole text until it knows the types of all columns, so the first block tells them. Where
+    it tells wrong, as for a column that is empty there, everything is read again without that knowledge.
+    """
     try:
         _check_unpacked_size(path)
-        with pa.input_stream(str(path), compression=_compression(path)) as stream:
-            table = csv.read_csv(
-                stream,
-                parse_options=csv.ParseOptions(delimiter=separator),
-                # Only empty fields are missing values; "nan" is a number.
-                convert_options=csv.ConvertOptions(null_values=[""], include_columns=names),
-            )
+        try:
+            return Loaded(_streamed(path, separator, names, narrow))
+        except pa.ArrowInvalid:
+            with _opened(path) as stream:
+                return Loaded(csv.read_csv(stream, **_how(separator, names)))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"the CSV file can't be read: {error}") from error
-    return Loaded(table)
+
+
+def _streamed(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -> pa.Table:
+    with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names)) as reader:
+        schema = reader.schema
+    types = {each.name: pa.float64() if _is_number(each.type) else each.type for each in schema}
+    if any(pa.types.is_null(kind) for kind in types.values()):
+        raise pa.ArrowInvalid("a column is empty in the first block")
+    singles = [name for name in names if name not in narrow]
+    types |= {name: schema.field(name).type for name in singles}
+    with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names, types)) as reader:
+        target = pa.schema(
+            [
+                pa.field(
+                    name, pa.float32() if name in narrow and types[name] == pa.float64() else types[name]
+                )
+                for name in names
+            ]
+        )
+        return pa.Table.from_batches([batch.cast(target, safe=False) for batch in reader], target)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _opened(path: Path) -> pa.NativeFile:
+    return pa.input_stream(str(path), compression=_compression(path))
+
+
+def _how(separator: str, names: list[str], types: Mapping[str, pa.DataType] | None = None) -> dict[str, Any]:
+    # Only empty fields are missing values; "nan" is a number.
+    convert = csv.ConvertOptions(null_values=[""], include_columns=names, column_types=types)
+    return {"parse_options": csv.ParseOptions(delimiter=separator), "convert_options": convert}
 
 
 def write(path: Path, contents: Contents) -> None:

@@ -1,15 +1,18 @@
 """Summary statistics of a dataset, and its suspicious columns and episodes."""
 
 import hashlib
+import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Floats, Ints
+from safemil.data.incidents import piles_of
+from safemil.data.interchange import Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
@@ -31,21 +34,24 @@ class Spread:
 
 @dataclass(frozen=True)
 class Column:
-    """Minimum, maximum, mean and standard deviation of a column."""
+    """Minimum, maximum, mean and standard deviation of a column, in the units of the log."""
 
     name: str
     low: float
     high: float
     mean: float
     deviation: float
+    empty: float  # share of its cells that were empty in the file
+    constant: float  # share of its steps that repeat the step before
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """An episode that may be faulty, and the reason."""
+    """An episode that may be faulty, and the reason; `kind` is the reason without its numbers."""
 
     episode: int | str
     reason: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Description:
     lengths: Spread
     final_observations: int  # number of episodes with a final observation
     terminated: int  # number of episodes that the task itself ended
-    columns: tuple[Column, ...]  # of observations, then of actions scaled to [-1, 1]
+    columns: tuple[Column, ...]  # of observations, then of actions
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     constant: tuple[str, ...]  # names of columns that training treats as constant
@@ -68,14 +74,51 @@ class Description:
     returns: Spread | None
     costs: Spread | None
     content_hash: str
+    declared: int  # episodes in the file, with those that were passed over
+    faults: tuple[str, ...]  # why episodes were passed over
+    notes: tuple[str, ...]  # missing steps and the like
+    incidents: int | None  # episodes with an incident; None if nobody asked
+
+    def folded(self) -> list[str]:
+        """Suspicions of one kind in one line, with their number and the first episode."""
+        kinds: dict[str, list[Suspicion]] = defaultdict(list)
+        for found in self.suspicious:
+            kinds[found.kind].append(found)
+        return [
+            f"episode {group[0].episode}: {group[0].reason}"
+            + (f" (and {len(group) - 1} more episodes like it)" if len(group) > 1 else "")
+            for group in kinds.values()
+        ]
+
+    def fitting_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The least and the greatest action of each column."""
+        actions = self.columns[self.observation_size :]
+        return tuple(each.low for each in actions), tuple(each.high for each in actions)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def describe(trajectories: Trajectories, annotations: Annotations | None = None) -> Description:
-    """Summarise a dataset and look for faulty columns and episodes."""
-    columns = _columns(trajectories)
+def describe_contents(contents: Contents, options: Options) -> Description:
+    """Summarise everything in a file, with what was wrong in it."""
+    annotated = contents.rewards is not None and contents.costs is not None
+    described = describe(contents.trajectories, contents.annotations() if annotated else None, contents.empty)
+    return replace(
+        described,
+        declared=described.episodes if contents.declared is None else contents.declared,
+        faults=contents.faults,
+        notes=contents.notes,
+        incidents=len(piles_of(contents, options).nonpreferred) if options.tells_incidents else None,
+    )
+
+
+def describe(
+    trajectories: Trajectories,
+    annotations: Annotations | None = None,
+    empty: Mapping[str, float] | None = None,
+) -> Description:
+    """Summarise a dataset and look for faulty columns and episodes; `empty` has shares of empty cells."""
+    columns = _columns(trajectories, empty or {})
     largest = np.array([max(abs(column.low), abs(column.high)) for column in columns])
     still = is_constant(np.array([column.deviation for column in columns]), largest)
     constant = tuple(column.name for column, is_still in zip(columns, still, strict=True) if is_still)
@@ -97,6 +140,10 @@ def describe(trajectories: Trajectories, annotations: Annotations | None = None)
         returns=None if sums is None else _spread(sums[0]),
         costs=None if sums is None else _spread(sums[1]),
         content_hash=trajectories.content_hash(),
+        declared=trajectories.episodes,
+        faults=(),
+        notes=(),
+        incidents=None,
     )
 
 
@@ -111,14 +158,27 @@ def shared_episodes(a: Trajectories, b: Trajectories) -> Ints:
     return np.flatnonzero([digest in others for digest in _episode_digests(a)])
 
 
-def _columns(trajectories: Trajectories) -> tuple[Column, ...]:
+def _columns(trajectories: Trajectories, empty: Mapping[str, float]) -> tuple[Column, ...]:
     described = []
-    for name, values in zip(trajectories.column_names, _column_values(trajectories), strict=True):
-        wide = values.astype(np.float64)
-        described.append(
-            Column(name, float(wide.min()), float(wide.max()), float(wide.mean()), float(wide.std()))
-        )
+    inside = np.ones(trajectories.steps, bool)
+    inside[trajectories.starts] = False
+    units = _units(trajectories)
+    for name, values, (middle, half) in zip(
+        trajectories.column_names, _column_values(trajectories), units, strict=True
+    ):
+        wide = values.astype(np.float64) * half + middle
+        repeats = (wide[1:] == wide[:-1])[inside[1:]]
+        low, high, mean, deviation = map(float, (wide.min(), wide.max(), wide.mean(), wide.std()))
+        share = float(repeats.mean()) if repeats.size else 0.0
+        described.append(Column(name, low, high, mean, deviation, empty.get(name, 0.0), share))
     return tuple(described)
+
+
+def _units(trajectories: Trajectories) -> list[tuple[float, float]]:
+    """Middle and half of the range of each column: 0 and 1 for observations."""
+    low, high = trajectories.action_low, trajectories.action_high
+    scales = zip((high / 2 + low / 2).tolist(), (high / 2 - low / 2).tolist(), strict=True)
+    return [(0.0, 1.0)] * trajectories.observation_size + [*scales]
 
 
 def _column_values(trajectories: Trajectories) -> Iterator[Floats]:
@@ -144,7 +204,8 @@ def _suspicions(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iter
         reasons[episode].append(reason)
     for episode in sorted(reasons):
         for reason in reasons[episode]:
-            yield Suspicion(trajectories.ids[episode].item(), reason)
+            kind = re.sub(r"-?[0-9][0-9.e+%-]*", "#", reason.split(" episode ")[0])
+            yield Suspicion(trajectories.ids[episode].item(), reason, kind)
 
 
 def _short(trajectories: Trajectories) -> Iterator[tuple[int, str]]:

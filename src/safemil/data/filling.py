@@ -1,6 +1,6 @@
 """Rules for empty cells, in a table and in a single observation. An empty cell is NaN."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,26 +66,22 @@ def _previous(values: Numbers, lengths: Ints, finals: Numbers) -> tuple[Numbers,
     return filled, np.where(np.isnan(finals), filled[starts + lengths - 1], finals)
 
 
-def filled_row(
-    cells: Mapping[str, float | None], names: Sequence[str], fills: Sequence[Fill]
-) -> npt.NDArray[np.float32]:
-    """Make one observation from its cells by name, with the rules of the log that a run was trained on.
+def fill_rows(values: Numbers, names: Sequence[str], fills: Sequence[Fill]) -> Numbers:
+    """Fill single rows (rows, columns) with the rules of the log that a run was trained on; add the flags.
 
-    `names` are those of the columns in the log, without flags. A cell that is None or NaN is empty; one
-    that is not there at all is an error. "previous" needs the cell before, which a single row has not.
+    `names` are those of the columns in the log, without flags. "previous" needs the row before,
+    which a single row has not.
 
-    >>> filled_row({"gap": None, "speed": 9.5}, ["speed", "gap"], [Fill("gap", 90.0), Fill("gap", "flag")])
-    array([ 9.5, 90. ,  1. ], dtype=float32)
+    >>> rules = [Fill("gap", 90.0), Fill("gap", "flag")]
+    >>> fill_rows(np.array([[9.5, np.nan]], np.float32), ["speed", "gap"], rules)
+    array([[ 9.5, 90. ,  1. ]], dtype=float32)
     """
-    absent = [name for name in names if name not in cells]
-    if absent:
-        raise InputError(f"the observation has no {', '.join(absent)}; give every column by name.")
-    values = np.array([[np.nan if cells[name] is None else cells[name] for name in names]], np.float32)
-    wide = np.concatenate([values, np.zeros((1, len(flagged(names, fills))), np.float32)], axis=1)
-    fill_columns(wide, names, fills, np.array([1]), np.zeros_like(wide))
-    empty = [name for name, value in zip(names, wide[0], strict=False) if np.isnan(value)]
-    if empty:
-        raise InputError(
-            f"{', '.join(empty)} is empty, and no rule of the log fills it from a single row; give a value."
+    wide = np.concatenate([values, np.zeros((len(values), len(flagged(names, fills))), np.float32)], axis=1)
+    fill_columns(wide, names, fills, np.ones(len(values), np.int64), np.zeros_like(wide))
+    empty = [name for name, gaps in zip(names, np.isnan(wide).any(axis=0), strict=False) if gaps]
+    for name in empty[:1]:
+        rule = (
+            "and its rule, previous, needs an earlier row" if rules(name, fills) else "and no rule fills it"
         )
-    return np.asarray(wide[0])
+        raise InputError(f'the observation has no value for "{name}", {rule}; give a number.')
+    return wide

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypedDict, Unpack, overload
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from safemil import plugins
 from safemil.data import csv, hdf5, lerobot, minari, parquet, rosbag, store
 from safemil.data.columns import natural
@@ -31,7 +33,7 @@ from safemil.data.interchange import (
     join_contents,
     listed,
 )
-from safemil.data.table import Loaded, Part, from_parts
+from safemil.data.table import Loaded, Part, from_parts, with_partition
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder, marked, require_free
@@ -144,8 +146,17 @@ def read(paths: Paths, options: Options) -> Contents:
 def read_like(paths: Paths, options: Options) -> Contents:
     """Read other files in the way that `options` tell; formats without columns need no such rules."""
     with _naming(paths):
-        plain = all(_recognised(file.path) in (store, hdf5) for file in _files(paths))
+        plain = all(_describes_itself(file.path, options) for file in _files(paths))
     return read(paths, Options() if plain else options)
+
+
+def _describes_itself(path: Path, options: Options) -> bool:
+    """Whether a file is read without options: one without columns, or one of ours with its own columns."""
+    format, wanted = _recognised(path), options.columns.observation
+    if format is not parquet or not isinstance(wanted, tuple):
+        return format in (store, hdf5)
+    part = parquet.part(path)
+    return bool(part.recorded) and not {*wanted} <= {*part.columns}
 
 
 def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
@@ -156,6 +167,29 @@ def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Conten
     contents = read(logs, options)
     with _naming(logs):
         return split_contents(contents, options)
+
+
+def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
+    """Read columns of tables as they are, or all of them; None if the files are no tables.
+
+    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`.
+    """
+    files = _files(paths)
+    if not all(_recognised(file.path) in (csv, parquet) for file in files):
+        return None
+    tables = []
+    for part in map(_part, files):
+        wanted = [*(part.columns if names is None else names)]
+        held = [name for name in wanted if name in part.columns]
+        for name in held:
+            if [*part.columns].count(name) > 1:
+                raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
+        table = part.load(held, ()).whole(held).select(held)
+        tables.append(with_partition(table, part, wanted))
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(f"the files hold columns of one name and different kinds: {error}.") from error
 
 
 def _options(
@@ -229,9 +263,9 @@ def _part(file: File) -> Part:
     with _naming(file.path):
         opened = (parquet if parquet.recognises(file.path) else csv).part(file.path)
 
-    def load(names: list[str]) -> Loaded:
+    def load(names: list[str], narrow: Sequence[str]) -> Loaded:
         with _naming(file.path):
-            return opened.load(names)
+            return opened.load(names, narrow)
 
     folders = [part.split("=", 1) for part in file.path.parent.parts if "=" in part]
     partition = {name: unquote(value) for name, value in folders}
@@ -377,5 +411,6 @@ def _naming(paths: Paths) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text = str(error)
-        raise InputError(text if text.startswith(str(path)) else f"{path}: {text}") from error
+        if not str(error).startswith(str(path)):
+            error.args = (f"{path}: {error}",)
+        raise

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from safemil.arrays import Bools, Doubles
+from safemil.arrays import Bools, Doubles, Ints
 from safemil.data.trajectories import (
     ROUNDING,
     Annotations,
@@ -117,6 +117,14 @@ class Options:
         if self.columns != Columns() or self.incident is not None or self.fills:
             raise InputError(f"column names are for tables (Parquet, CSV), but this is {format}; omit them.")
 
+    def over(self, noted: Self | None) -> Self:
+        """Options that a run noted, changed where these differ from the defaults; without a note, these."""
+        if noted is None:
+            return self
+        return replace(
+            noted, **_changed(self) | {"columns": replace(noted.columns, **_changed(self.columns))}
+        )
+
     @property
     def tells_incidents(self) -> bool:
         return self.incident is not None or self.incident_episodes is not None
@@ -176,6 +184,15 @@ class Options:
             np.asarray(low, np.float64), np.asarray(high, np.float64)
 
 
+def _changed(given: Any) -> dict[str, Any]:
+    """Fields of a dataclass that differ from their defaults."""
+    return {
+        each.name: value
+        for each in fields(given)
+        if (value := getattr(given, each.name)) is not each.default and value != each.default
+    }
+
+
 def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -195,6 +212,7 @@ class Contents:
     faults: tuple[str, ...] = ()  # why episodes were passed over, if the options are `lenient`
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
     declared: int | None = None  # episodes in the file, with those passed over; None if all were read
+    step_rows: Ints | None = None  # (steps,) row of the table that each step comes from; None without a table
     empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
     def __post_init__(self) -> None:
@@ -215,6 +233,14 @@ class Contents:
             check_finite("rewards and costs", values[:, None], self.trajectories.where, [name])
             found.append(values)
         return Annotations(*found)
+
+
+class Unreadable(InputError):
+    """A log in which no episode is without faults; `columns` describes its cells all the same."""
+
+    def __init__(self, text: str, columns: list[dict[str, float | str]]) -> None:
+        super().__init__(text)
+        self.columns = columns
 
 
 def single_path(paths: Paths) -> Path:

@@ -42,7 +42,9 @@ def part(path: Path) -> Part:
         check_declared_size(path, declared_size(file.metadata))
         schema = file.schema_arrow
     noted = (schema.metadata or {}).get(METADATA)
-    return Part(schema.names, lambda names: File(path, names, schema), {} if noted is None else _noted(noted))
+    return Part(
+        schema.names, lambda names, _: File(path, names, schema), {} if noted is None else _noted(noted)
+    )
 
 
 class File(Loaded):

@@ -57,6 +57,8 @@ class Pile(eqx.Module):
     final_observations: Float[Array, "episodes S"]
     has_final: Bool[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
+    marks: Bool[Array, " steps"]  # at which an incident is known to have happened
+    stretch_ends: Int[Array, " steps"] | None  # row after the last step before a gap; None without gaps
     longest: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)  # actions are choices, a column each
 
@@ -70,6 +72,8 @@ class Pile(eqx.Module):
             final_observations=scaler(jnp.asarray(trajectories.final_observations)),
             has_final=jnp.asarray(trajectories.has_final),
             terminated=jnp.asarray(trajectories.terminated),
+            marks=jnp.asarray(trajectories.marks),
+            stretch_ends=_stretch_ends(trajectories),
             longest=int(trajectories.lengths.max()),
             discrete=trajectories.action_categories is not None,
         )
@@ -81,6 +85,16 @@ class Pile(eqx.Module):
     @property
     def action_size(self) -> int:
         return self.actions.shape[1]
+
+
+def _stretch_ends(trajectories: Trajectories) -> Int[Array, " steps"] | None:
+    """Row after the last of the steps without a gap that each step belongs to; None if there are no gaps."""
+    if not trajectories.after_gap.any():
+        return None
+    begins = trajectories.after_gap.copy()
+    begins[trajectories.starts] = True
+    firsts = np.append(np.flatnonzero(begins), trajectories.steps)
+    return jnp.asarray(firsts[np.cumsum(begins)], jnp.int32)
 
 
 class Dataset(NamedTuple):
@@ -134,17 +148,40 @@ class Bags(NamedTuple):
 
 
 def sample_segments(pile: Pile, count: int, length: Length, key: Array) -> Segments:
-    """Draw `count` segments: an episode uniformly with replacement, then a start uniformly."""
+    """Draw `count` segments: an episode uniformly with replacement, then a start uniformly.
+
+    No segment crosses a gap in the log; whole episodes (`length="full"`) keep their gaps.
+    """
     width = pile.longest if length == "full" else length
     bits = jax.random.bits(key, (2, count))
     episode = _below(bits[0], len(pile.lengths))
-    steps = jnp.minimum(pile.lengths[episode], width)  # (count,) real steps of each segment
-    start = _below(bits[1], pile.lengths[episode] - steps + 1)
+    if pile.stretch_ends is None or length == "full":
+        steps = jnp.minimum(pile.lengths[episode], width)  # (count,) real steps of each segment
+        first = pile.starts[episode] + _below(bits[1], pile.lengths[episode] - steps + 1)
+    else:
+        first = _start_in_stretch(pile, pile.stretch_ends, width, episode, bits[1])
+        steps = jnp.minimum(width, pile.stretch_ends[first] - first)
     offset = jnp.arange(width)[None, :]
     inside = jnp.minimum(offset, steps[:, None] - 1)  # padding repeats the last step
-    rows = (pile.starts[episode] + start)[:, None] + inside
+    rows = first[:, None] + inside
     mask = (offset < steps[:, None]).astype(jnp.float32)
     return Segments(pile.observations[rows], pile.actions[rows], mask, rows)
+
+
+def _start_in_stretch(
+    pile: Pile, ends: Int[Array, " steps"], width: int, episode: Int[Array, " count"], bits: Array
+) -> Int[Array, " count"]:
+    """Draw a start in each episode that leaves room for `width` steps before the next gap, uniformly.
+
+    Steps between two gaps that are fewer than `width` have one start, their first.
+    """
+    rows = jnp.arange(len(ends))
+    begins = jnp.concatenate([jnp.ones(1, bool), ends[1:] != ends[:-1]])
+    valid = ((rows + width <= ends) | begins).astype(jnp.int32)
+    through = jnp.cumsum(valid)
+    before = (through - valid)[pile.starts]  # (episodes,)
+    starts = through[pile.starts + pile.lengths - 1] - before
+    return jnp.searchsorted(through, before[episode] + _below(bits, starts[episode]) + 1)
 
 
 def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int | None, key: Array) -> Bags:
@@ -165,7 +202,12 @@ def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int |
 
 def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
     """Draw the rows of `count` steps, every step of the pile equally likely."""
-    return _below(jax.random.bits(key, (count,)), len(pile.observations))
+    return draw_below(len(pile.observations), (count,), key)
+
+
+def draw_below(bound: int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
+    """Draw integers in [0, bound)."""
+    return _below(jax.random.bits(key, shape), bound)
 
 
 def _below(bits: Array, bound: Array | int) -> Int[Array, "..."]:
@@ -185,6 +227,24 @@ def sample_steps_of(
     place = jax.random.randint(key, (count,), 0, ends[-1])
     episode = jnp.searchsorted(ends, place, side="right")
     return pile.starts[episode] + place - (ends[episode] - pile.lengths[episode])
+
+
+class Moments(NamedTuple):
+    """Rows of a pile to draw from: the first `counts` ones from each episode's start on."""
+
+    rows: Int[Array, " steps"]
+    counts: Int[Array, " episodes"]
+
+
+def moments(pile: Pile, window: int) -> Moments:
+    """Find the `window` steps that end at each mark; all steps of the episodes without a mark."""
+    step = jnp.arange(len(pile.observations))
+    mark = jax.lax.cummin(jnp.where(pile.marks, step, len(step)), reverse=True)  # the next one
+    near = (mark - step < min(window, len(step))) & (mark < spread(pile.starts + pile.lengths, pile))
+    counts = episode_sums(near.astype(jnp.int32), pile)
+    episode = spread(jnp.arange(len(pile.lengths)), pile)
+    rows = jnp.argsort(2 * episode + ~near, stable=True)  # in each episode, the steps near a mark first
+    return Moments(rows, jnp.where(counts > 0, counts, pile.lengths))
 
 
 def draw_steps(cumulative: Float[Array, " steps"], count: int, key: Array) -> Int[Array, " count"]:
@@ -209,17 +269,23 @@ class Transitions(NamedTuple):
 
 
 def transitions_at(pile: Pile, rows: Int[Array, " count"]) -> Transitions:
-    """Transitions at `rows`; after the last step of an episode comes its final observation, if recorded."""
+    """Transitions at `rows`; after the last step of an episode comes its final observation, if recorded.
+
+    The observation after a gap in the log is not the next one: it counts as not recorded.
+    """
     episode = episode_at(pile, rows)
     last = rows == pile.starts[episode] + pile.lengths[episode] - 1
     after = pile.observations[jnp.minimum(rows + 1, len(pile.observations) - 1)]
     ended = last & pile.terminated[episode]
+    known = ~last | ended | pile.has_final[episode]
+    if pile.stretch_ends is not None:
+        known &= last | (pile.stretch_ends[rows] > rows + 1)
     return Transitions(
         observations=pile.observations[rows],
         actions=pile.actions[rows],
         next_observations=jnp.where(last[:, None], pile.final_observations[episode], after),
         continues=1.0 - ended,
-        known=(~last | ended | pile.has_final[episode]).astype(jnp.float32),
+        known=known.astype(jnp.float32),
     )
 
 

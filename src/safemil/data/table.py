@@ -21,9 +21,18 @@ from safemil.data.columns import DEFAULTS, Plan, joined, matching, natural, plan
 from safemil.data.episodes import Rows, check_doubles, sorted_rows
 from safemil.data.filling import MISSING, fill_columns, flagged, rules
 from safemil.data.incidents import is_incident, values_seen
-from safemil.data.interchange import Bounds, Contents, Fill, Options, action_limits, listed, written_actions
+from safemil.data.interchange import (
+    Bounds,
+    Contents,
+    Fill,
+    Options,
+    Unreadable,
+    action_limits,
+    listed,
+    written_actions,
+)
 from safemil.data.steps import describe_gaps, gap_limit
-from safemil.data.trajectories import HASHED_IF_ANY, ROUNDING, Trajectories, starts_of
+from safemil.data.trajectories import HASHED_IF_ANY, ROUNDING, Trajectories, recorded_actions, starts_of
 from safemil.errors import InputError
 
 NUMERIC = (
@@ -68,7 +77,7 @@ class Part:
     """One table of a log: a file, or a table in memory."""
 
     columns: Sequence[str]
-    load: Callable[[list[str]], Loaded]
+    load: Callable[[list[str], Sequence[str]], Loaded]  # of columns by name, and which may be float32
     recorded: Mapping[str, Any] = field(default_factory=dict)  # what our writer noted: bounds, choices, order
     path: str = ""  # within the log, with / between folders
     partition: Mapping[str, str] = field(default_factory=dict)  # columns that the names of folders give
@@ -124,7 +133,7 @@ class Actions(NamedTuple):
 def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None) -> Contents:
     """Check the rows of a table and sort them into episodes."""
     noted = {} if recorded is None else {"action_low": recorded[0], "action_high": recorded[1]}
-    part = Part(table.column_names, lambda names: Loaded(table.select(names)), noted)
+    part = Part(table.column_names, lambda names, _: Loaded(table.select(names)), noted)
     return from_parts([part], options)
 
 
@@ -138,7 +147,7 @@ def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     loaded = [_load(part, chosen) for part in parts]
     _check_types(loaded, chosen, options)
     keys = [each.whole([name for name in chosen.singles() if name in each.schema.names]) for each in loaded]
-    keys = [_with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
+    keys = [with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
     rows = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
@@ -173,8 +182,10 @@ def _contents(
             "every episode needs at least one such step: leave the episode out.",
             ends,
         )
-    if faults.texts and not (options.lenient and not faults.bad.all()):
+    if faults.texts and not options.lenient:
         raise joined(faults.texts)
+    if faults.bad.all():
+        raise Unreadable(str(joined(faults.texts)), _raw_columns(observations, actions))
     kept = ~faults.bad
     steps = slice(None) if kept.all() else np.repeat(kept, lengths)
     acting = actions.is_step if kept.all() else actions.is_step & kept[rows.episodes]
@@ -199,6 +210,7 @@ def _contents(
         observation_names=_names(observations.entries, observations.names()),
         action_names=_names(actions.entries, [each.name for each in actions.entries]),
         action_categories=actions.categories,
+        reading=(resolved := _resolved(options, chosen, observations, actions)),
         owned=True,
     )
     return Contents(
@@ -208,7 +220,8 @@ def _contents(
         names=(options.columns.reward, options.columns.cost),
         incidents=None if singles["incident"] is None else singles["incident"][steps],
         incident_values=singles["incident_values"],
-        resolved=_resolved(options, chosen, observations, actions),
+        resolved=resolved,
+        step_rows=np.flatnonzero(acting) if rows.place is None else np.argsort(rows.place)[acting],
         faults=tuple(faults.texts),
         notes=notes,
         declared=len(rows.ids),
@@ -269,10 +282,12 @@ def _plan(parts: Sequence[Part], options: Options, recorded: Mapping[str, Any]) 
 
 
 def _load(part: Part, chosen: Plan) -> Loaded:
-    return part.load([name for name in chosen.all() if name in part.columns])
+    others = {*chosen.singles(), *chosen.action}
+    narrow = [name for name in chosen.observation if name not in others]
+    return part.load([name for name in chosen.all() if name in part.columns], narrow)
 
 
-def _with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
+def with_partition(table: pa.Table, part: Part, wanted: Sequence[str]) -> pa.Table:
     """Add the columns that the names of the folders give."""
     for name in wanted:
         if name not in table.column_names and name in part.partition:
@@ -504,14 +519,28 @@ def _check_actions(
     _check_finite("actions", values[present & ~absent], names, np.flatnonzero(present & ~absent), faults)
 
 
+def _raw_columns(observations: Matrix, actions: Actions) -> list[dict[str, float | str]]:
+    """Range and share of empty cells of each column of a log in which no episode can be read."""
+    recorded = recorded_actions(actions.values, actions.low, actions.high)
+    columns: list[tuple[str, npt.NDArray[Any]]] = [
+        (each.name, observations.values[:, i]) for i, each in enumerate(observations.entries)
+    ]
+    columns += [(each.name, recorded[:, i]) for i, each in enumerate(actions.entries)]
+    found: list[dict[str, float | str]] = []
+    for name, values in columns:
+        known = values[np.isfinite(values)].astype(np.float64)
+        low, high = (float(each(known)) if known.size else np.nan for each in (np.min, np.max))
+        empty = observations.empty.get(name, float(np.isnan(values).mean()))
+        found.append({"name": name, "low": low, "high": high, "empty": empty})
+    return found
+
+
 def _check_finite(
     what: str, values: npt.NDArray[Any], names: Sequence[str], rows: npt.NDArray[Any], faults: Faults
 ) -> None:
     """Note numbers that are not finite, by column; `rows` are the sorted rows of the values."""
-    if np.isfinite(values).all():
-        return
     for column, name in enumerate(names):
-        bad = ~np.isfinite(values[:, column])
+        bad = ~np.isfinite(values[:, column]) if what == "actions" else np.isinf(values[:, column])
         if bad.any():
             first = int(np.argmax(bad))
             faults.add(
@@ -681,8 +710,6 @@ def _check_empty(
             f"({mended}), with a number, as in gap=90, or with a column of its own, as in gap=flag.",
             concerned,
         )
-        for block, _ in blocks:
-            np.nan_to_num(block, copy=False, posinf=np.inf, neginf=-np.inf)
     for block, places in blocks:
         _check_finite("observations", block, [each.name for each in entries], places, faults)
 

@@ -8,13 +8,16 @@ import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Bools, Doubles, Floats, Ints
 from safemil.errors import InputError
+
+if TYPE_CHECKING:
+    from safemil.data.interchange import Options
 
 CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only names
     "observations",
@@ -29,7 +32,7 @@ CONTENT = (  # the arrays in the content hash; `ids` and `first_steps` are only 
 PER_STEP = ("observations", "actions", "marks", "after_gap")
 PER_EPISODE = ("lengths", "ids", "first_steps", "terminated", "has_final", "final_observations")
 NAMES = ("observation_names", "action_names", "action_categories")
-SHARED = ("action_low", "action_high", "step_zone", *NAMES)
+SHARED = ("action_low", "action_high", "step_zone", "reading", *NAMES)
 HASHED_IF_ANY = ("marks", "after_gap")  # left out of the hash where none is true
 STEP_TYPES = {"i": "int64", "u": "int64", "f": "float64", "M": "datetime64[ns]", "m": "timedelta64[ns]"}
 LONGEST_NAME = 256  # characters of an episode's name, or of a step's
@@ -73,6 +76,7 @@ class Trajectories:
     observation_names: tuple[str, ...] | None  # one per column; None if the log has no names
     action_names: tuple[str, ...] | None
     action_categories: tuple[str, ...] | None  # the choices as logged, one per column; None if continuous
+    reading: "Options | None"  # how a table was read, for a run that reads others in the same way
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Trajectories:
         observation_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
         action_categories: Sequence[str] | None = None,
+        reading: "Options | None" = None,
         *,
         owned: bool = False,
     ) -> None:
@@ -138,6 +143,7 @@ class Trajectories:
             object.__setattr__(self, kind, None if names is None else _column_names(kind, names, size))
         object.__setattr__(self, "step_values", _step_values(step_values, self.steps))
         object.__setattr__(self, "step_zone", step_zone)
+        object.__setattr__(self, "reading", reading)
         self._check_per_episode(given)
         self._check_step_numbers()
         check_bounds(self.action_low, self.action_high)

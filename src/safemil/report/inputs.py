@@ -14,7 +14,7 @@ from safemil.api import Run
 from safemil.arrays import Floats
 from safemil.behaviour.making import recorded_seeds
 from safemil.data import Trajectories
-from safemil.data.formats import read, read_piles
+from safemil.data.formats import read_like, read_piles
 from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.errors import InputWarning
@@ -59,7 +59,8 @@ def gather(
 ) -> Material:
     """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
     directory, run = RunDirectory(path), Run.load(path)
-    contents = {name: _matched(run, each) for name, each in read_piles(piles, options).items()}
+    options = options.over(run.reading)
+    contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
     truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
@@ -92,6 +93,12 @@ def gather(
     )
 
 
+def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
+    if options.tells_incidents:
+        return read_piles(piles, options)
+    return {name: read_like(where, options) for name, where in piles.items()}
+
+
 def _matched(run: Run, contents: Contents) -> Contents:
     return replace(contents, trajectories=run.match(contents.trajectories))
 
@@ -100,7 +107,7 @@ def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Conte
     """Unlabeled pile with its true costs, if they are in it or in the store of hindsight beside it."""
     beside = path.parent / HINDSIGHT_STORE
     if unlabeled.costs is None and path.name == "unlabeled" and beside.is_dir():
-        found = _matched(run, read(beside, options))
+        found = _matched(run, read_like(beside, options))
         if found.trajectories.content_hash() == unlabeled.trajectories.content_hash():
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)

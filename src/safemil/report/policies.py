@@ -12,7 +12,7 @@ from safemil import catalog, rollouts, stats
 from safemil.arrays import Doubles, Floats
 from safemil.behaviour.policy import Policy, has_shipped, shipped
 from safemil.errors import InputError, InputWarning
-from safemil.evaluate import Evaluation, policy
+from safemil.evaluate import Evaluation, as_logged, policy
 from safemil.progress import bar
 from safemil.report import clips, figures, maps
 from safemil.report.inputs import Material
@@ -108,10 +108,23 @@ def players(material: Material, *, progress: bool) -> list[Player]:
     if material.task is None:
         return []
     seeds = _seeds(material)
-    found = [_player(material, "this run", "ours", policy(material.run[0]), seeds, progress)]
+    found = [
+        _player(
+            material, "this run", "ours", policy(material.run[0], task=str(material.task)), seeds, progress
+        )
+    ]
     if material.compared is not None:
         name = material.compared.algorithm
-        found.append(_player(material, name, "other", policy(material.compared[0]), seeds, progress))
+        found.append(
+            _player(
+                material,
+                name,
+                "other",
+                policy(material.compared[0], task=str(material.task)),
+                seeds,
+                progress,
+            )
+        )
     return found
 
 
@@ -157,7 +170,12 @@ def _player(
         recording = rollouts.record(task, clipped, seeds, watch=shown.at)
     if material.risk is None:
         return Player(name, style, recording, [])
-    return Player(name, style, recording, material.run.cost(recording.trajectories()))
+    return Player(
+        name,
+        style,
+        recording,
+        material.run.cost(as_logged(material.run, str(material.task), recording.trajectories())),
+    )
 
 
 def drawn(material: Material, found: Sequence[Player]) -> list[Map]:

@@ -1,0 +1,235 @@
+"""A disk that fails at its n-th write, sync or rename, for every n: the old or the new state is left."""
+
+import builtins
+import errno
+import functools
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import safemil
+from safemil.bench import figures, local
+from safemil.bench.cell import run_cell, write_result
+from safemil.cli import main
+from safemil.data import piles as data_piles
+from safemil.files import atomic_file
+
+SMALL = ["--set=updates=4", "--set=batch=4", "--set=hidden_policy=[8]", "--log-every=2"]
+GRID = """
+reference = "bc"
+seeds = 1
+evaluation = {episodes = 1}
+data = {nonpreferred = 2, unlabeled = 4}
+[families.generated]
+tasks = ["toy:speed"]
+settings.bc = {updates = 2, batch = 4, hidden_policy = [8]}
+[studies.performance]
+algorithms = ["bc", "random"]
+"""
+
+
+class Disk:
+    """Counts what is asked of the disk of the current folder, and fails at the n-th request."""
+
+    def __init__(self, monkeypatch, fails_at):
+        self.fails_at, self.asked = fails_at, 0
+        opened, synced, replaced, here = io.open, os.fsync, os.replace, str(Path.cwd())
+
+        def open_(file, mode="r", *arguments, **options):
+            if set(mode) & set("wax+") and isinstance(file, str | Path):
+                self._ask(os.path.abspath(file).startswith(here))
+            return opened(file, mode, *arguments, **options)
+
+        def fsync(handle):
+            self._ask()
+            synced(handle)
+
+        def replace(source, target):
+            self._ask(os.path.abspath(target).startswith(here))
+            replaced(source, target)
+
+        for module, name, function in (
+            (builtins, "open", open_), (io, "open", open_), (os, "fsync", fsync), (os, "replace", replace),
+        ):  # fmt: skip
+            monkeypatch.setattr(module, name, function)
+
+    def _ask(self, is_ours=True):
+        self.asked += is_ours
+        if is_ours and self.asked == self.fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def outcomes(command, before, work, monkeypatch):
+    """Run a command with a fault at each request in turn, until none is left; yield what each run leaves."""
+    for fails_at in range(1, 500):
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(before, work)
+        with monkeypatch.context() as patch:
+            disk = Disk(patch, fails_at)
+            code = main(command)
+        done = disk.asked < fails_at
+        assert code == (0 if done else 1), (fails_at, code)
+        yield done, contents(work)
+        if done:
+            assert fails_at > 3, "the disk was hardly asked"
+            return
+    raise AssertionError("the command never ended")
+
+
+def assert_old_or_new(command, before, work, monkeypatch):
+    """Whatever fails, the folder is as it was before, or as it is when nothing fails."""
+    left = [state for _, state in outcomes(command, before, work, monkeypatch)]
+    old, new = contents(before), left[-1]
+    assert old != new
+    for number, state in enumerate(left, 1):
+        assert state in (old, new), (number, sorted(state))
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Episodes of a generated problem, and a run on them."""
+    folder = tmp_path_factory.mktemp("toy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["data", "make", "toy:speed", "--episodes", "4", "--out", "toy"]) == 0
+        piles = ["--nonpreferred", "toy/incidents.parquet", "--unlabeled", "toy/logs.parquet"]
+        small = ["--set=reward_updates=2", "--set=pairs=2", "--set=length=3", "--set=hidden_reward=[8]"]
+        assert main(["train", "trex-wbc", *piles, *SMALL, *small, "--out", "run"]) == 0
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Folder that commands run in."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def before(tmp_path, toy):
+    """What is there before a command: input, and output of an earlier run."""
+    return shutil.copytree(toy, tmp_path / "before")
+
+
+def test_score(before, work, monkeypatch):
+    (before / "risk.csv").write_text("old")
+    command = ["score", "work/run", "work/toy/logs.parquet", "--out", "work/risk.csv", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+@pytest.mark.parametrize("out", ["converted", "converted.parquet", "converted.csv", "converted.hdf5"])
+def test_data_convert(before, work, monkeypatch, nonpreferred, out):
+    safemil.save(before / out, nonpreferred)
+    command = ["data", "convert", "work/toy/logs.parquet", f"work/{out}", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+SPLIT = ["data", "split", "work/told.parquet", "--nonpreferred", "1", "--unlabeled", "1"]
+
+
+@pytest.mark.parametrize("is_there", ["nothing", "an empty folder", "an earlier split"])
+def test_data_split(before, work, monkeypatch, is_there):
+    episodes = safemil.Trajectories(np.zeros((8, 1)), np.zeros((8, 1)), np.ones(8, int))
+    safemil.save(before / "told.parquet", episodes, safemil.Annotations(np.ones(8), np.arange(8)))
+    if is_there == "an empty folder":
+        (before / "out").mkdir()
+    if is_there == "an earlier split":
+        shutil.copytree(before, work, dirs_exist_ok=True)
+        assert main([*SPLIT, "--seed", "1", "--out", "work/out", "--preferred-share", "0"]) == 0
+        shutil.copytree(work / "out", before / "out")
+    command = [*SPLIT, "--out", "work/out", "--preferred-share", "1", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def test_data_make(before, work, monkeypatch):
+    monkeypatch.setattr(data_piles, "draw_piles", functools.cache(data_piles.draw_piles))
+    command = ["data", "make", "toy:speed", "--episodes", "2", "--out", "work/toy", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def test_evaluate(before, work, monkeypatch):
+    (before / "run" / "evaluation.json").write_text("{}")
+    command = ["evaluate", "work/run", "--task", "toy:speed", "--episodes", "1"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def test_report(before, work, monkeypatch):
+    (before / "report.html").write_text("old")
+    command = ["report", "work/run", "--out", "work/report.html", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def run_here(cells, results, folder, workers, status):
+    """Run cells in this process, whose disk fails; the engine's workers are processes of their own."""
+    for cell in cells:
+        if cell.name not in FINISHED:
+            FINISHED[cell.name] = {**run_cell(cell, folder), "seconds": {"train": 0.0, "all": 0.0}}
+        write_result(results, cell, FINISHED[cell.name])
+        status.finished(cell, 0.0)
+
+
+FINISHED: dict[str, dict[str, object]] = {}  # results by the name of their cell
+
+
+def draw_nothing(path, entries):
+    """Write a figure as figures are written; drawing one takes a second."""
+    with atomic_file(path) as file:
+        file.write_bytes(b"picture")
+
+
+def test_bench_and_tables(before, work, monkeypatch):
+    monkeypatch.setattr(local, "run", run_here)
+    for name in ("bars", "worst"):
+        monkeypatch.setattr(figures, name, draw_nothing)
+    (before / "grid.toml").write_text(GRID)
+    bench = ["bench", "work/grid.toml", "--out", "work/results"]
+    *broken, (_, whole) = outcomes(bench, before, work, monkeypatch)
+    for _, left in broken:  # each file is whole, so that the same command continues
+        assert all(whole[name] == content for name, content in left.items())
+    shutil.copytree(work / "results", before / "results")
+    for number, file in enumerate(sorted((before / "results" / "cells").iterdir())):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "returns": [number], "costs": [1]}))
+    assert main(["tables", str(before / "results"), "--out", str(before / "page")]) == 0
+    (before / "page.md").write_text("old")
+    (before / "page" / "performance-overall.csv").write_text("old")
+    command = ["tables", "work/results", "--out", "work/page", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def weights(run):
+    return {name: np.asarray(each) for name, each in run._checkpoint(0, run._state).arrays.items()}
+
+
+def same_weights(one, other):
+    return all(np.array_equal(one[name], other[name]) for name in other)
+
+
+def test_train(before, work, monkeypatch):
+    """The earlier run stays until the new one has a checkpoint; from then on the new one can be resumed."""
+    command = ["train", "bc", "--unlabeled", "work/toy/logs.parquet", *SMALL, "--out", "work/bc"]
+    earlier = [each.replace("work/", f"{before}/") for each in command]
+    assert main([*earlier, "--seed", "1"]) == 0
+    old = weights(safemil.Run.load(before / "bc"))
+    left = []
+    for done, _ in outcomes([*command, "--overwrite"], before, work, monkeypatch):
+        found = weights(safemil.Run.load(work / "bc"))
+        if not done and not same_weights(found, old):
+            assert main([*command, "--resume"]) == 0
+            found = weights(safemil.Run.load(work / "bc"))
+        left.append(found)
+        assert not [path for path in work.rglob("*") if "safemil-" in path.name or path.name == ".lock"]
+    assert not same_weights(left[-1], old)
+    assert same_weights(left[0], old)
+    assert all(same_weights(each, old) or same_weights(each, left[-1]) for each in left)
+    assert Path("work/bc/config.toml").exists()
