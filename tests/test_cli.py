@@ -259,7 +259,7 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["safemil", "demo"])
     monkeypatch.setattr("safemil.api.train", interrupt)
-    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda *arguments: {})
+    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda paths, needs, options: ({}, options))
     monkeypatch.setattr(
         "safemil.cli.demo.commands", lambda out, seed: [["train", "bc", "piles", "--out", "demo/bc"], []]
     )
