@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from safemil.cli import main
 from safemil.data import Trajectories, load, save
+from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.errors import InputError
 
@@ -200,6 +201,26 @@ def test_columns_of_the_same_name_are_refused(tmp_path):
     (tmp_path / "logs.csv").write_text("episode,step,obs_0,obs_0,act_0\na,0,1,2,0\n")
     with pytest.raises(InputError, match='2 columns called "obs_0"'):
         load(tmp_path / "logs.csv")
+
+
+def test_a_column_that_is_observed_and_acted_is_refused(tmp_path):
+    path = tmp_path / "logs.csv"
+    path.write_text("episode,step,obs_0,act_0\na,0,0.5,0.5\na,1,0.5,0.5\n")
+    with pytest.raises(InputError, match='"obs_0" can\'t be observed and acted both'):
+        load(path, columns=Columns(observation="obs_0", action="obs_0"))
+
+
+def test_old_line_ends_of_csv_are_read(tmp_path):
+    path = tmp_path / "logs.csv"
+    path.write_bytes(b"episode,step,obs_0,act_0\ra,0,0.5,0.5\ra,1,0.25,0.5\r")
+    assert load(path).observations.tolist() == [[0.5], [0.25]]
+
+
+def test_more_columns_than_a_table_has_are_refused(tmp_path):
+    path = tmp_path / "logs.csv"
+    path.write_text("," * 900_000 + "\n1\n")
+    with pytest.raises(InputError, match="columns"):
+        load(path)
 
 
 def test_a_column_may_end_in_more_digits_than_python_converts(tmp_path):

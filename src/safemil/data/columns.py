@@ -84,6 +84,8 @@ def plan(names: Sequence[str], options: Options, *, many: bool, flags: tuple[str
             faults.append(str(error))
     for name in [name for name in chosen.get("observation", ()) if name == incident]:
         faults.append(f'"{name}" tells incidents apart, so it can\'t be observed too; leave it out.')
+    for name in sorted({*chosen.get("observation", ())} & {*chosen.get("action", ())}):
+        faults.append(f'"{name}" can\'t be observed and acted both; leave it out of one.')
     read = {name for name in (*chosen.get("observation", ()), *chosen.get("action", ()))}
     used = {episode, step, incident, ended, *optional.values()} | read
     for name, count in sorted(Counter(names).items()):
