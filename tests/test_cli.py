@@ -46,7 +46,7 @@ def clone_command(*more):
         "bc",
         "--unlabeled",
         "logs.parquet",
-        "--set=hidden_policy=[8]",
+        "--set=hidden_policy=[64]",
         "--set=updates=40",
         *more,
     ]
@@ -259,7 +259,7 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["safemil", "demo"])
     monkeypatch.setattr("safemil.api.train", interrupt)
-    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda *arguments: {})
+    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda paths, needs, options: ({}, options))
     monkeypatch.setattr(
         "safemil.cli.demo.commands", lambda out, seed: [["train", "bc", "piles", "--out", "demo/bc"], []]
     )
@@ -270,8 +270,8 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_half_made_file(folder):
-    # Stands in for a full disk: the system refuses to write more than a kilobyte into a file.
-    wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 2; exec "$@"', "sh"]
+    # Stands in for a full disk: the system refuses to write more than four kilobytes into a file.
+    wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh"]
     process = start(folder, *clone_command("--out", "full"), wrapper=wrapper)
     error = process.communicate()[1]
     assert process.returncode == 1

@@ -499,10 +499,7 @@ class _Recorder:
         self.run._state, self.update = stopped.before, stopped.update - 1
         self._save()
         kept = f"; the state before it is in {self.run.path}" if self.run.path else ""
-        return DivergedError(
-            f"training diverged: {stopped.what} is not finite after update {stopped.update}{kept}. Train "
-            "again with smaller learning rates."
-        )
+        return DivergedError(f"training diverged: {stopped}{kept}. Train again with smaller learning rates.")
 
     def _record(self, shown: Bar, done: int, state: Any, metrics: dict[str, npt.NDArray[np.float32]]) -> None:
         line: dict[str, Any] = {"update": done, "seconds": round(self._seconds(), 2)}

@@ -27,7 +27,7 @@ class Divergence(ArithmeticError):
     """A loss or a network is no longer finite."""
 
     def __init__(self, update: int, what: str, before: State):
-        super().__init__(f"{what} is not finite after update {update}")
+        super().__init__(f"not finite after update {update}: {what}")
         self.update, self.what = update, what
         self.before = before  # the state before that update, which is finite
 
@@ -132,7 +132,7 @@ def _divergence(
             break
     wrong = [name for name, mean in _losses(metrics).items() if not np.isfinite(mean).all()]
     wrong += [name for name, part in _finite(state).items() if not part]
-    return Divergence(int(update) + 1, " and ".join(wrong), before)
+    return Divergence(int(update) + 1, ", ".join(wrong), before)
 
 
 def state_arrays(state: State) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@ import hashlib
 import json
 
 import gymnasium
+import h5py
 import numpy as np
 import pytest
 import tyro
@@ -143,6 +144,6 @@ def test_info_names_the_plot_of_a_made_store_and_draws_another(tmp_path, capsys)
 def test_fetch_prints_where_the_file_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DSRL_DATASET_DIR", str(tmp_path))
     there = tmp_path / fetching.FILES[TASK]
-    there.write_bytes(b"something")
+    h5py.File(there, "w").close()
     run("fetch", TASK)
     assert capsys.readouterr().out.splitlines() == [str(there)]

@@ -101,7 +101,8 @@ def test_features_and_single_entries_are_read_on_request(dataset):
     assert held.observation_names[:3] == ("gy", "observation.state.x", "y")
     np.testing.assert_array_equal(held.observations[:, 0], -np.arange(27))
     np.testing.assert_array_equal(held.observations[:, 1:7], plain.observations)
-    again = read(made.path, contents.resolved)
+    assert held.reading == contents.resolved
+    again = read(made.path, held.reading)
     assert again.trajectories.observation_names == held.observation_names
     assert again.trajectories.content_hash() == held.content_hash()
     whole = load(made.path, columns=Columns(observation="observation.*"), action_bounds=BOUNDS)

@@ -134,6 +134,7 @@ def test_infos_are_read_if_asked_for(storage, written):
     path, episodes = written(storage, force=(), wind=(2,), cost=())
     plain, held = load(path), load(path, columns=Columns(observation="observation, infos.wind"))
     np.testing.assert_array_equal(held.observations[:, :2], plain.observations)
+    assert read(path, held.reading).trajectories.content_hash() == held.content_hash()
     winds = np.concatenate([each.infos["wind"][:-1] for each in episodes])
     np.testing.assert_array_equal(held.observations[:, 2:], winds.astype(np.float32))
     costs = np.concatenate([each.infos["cost"][1:] for each in episodes])  # of the step, after the action
@@ -149,6 +150,7 @@ def test_discrete_actions_are_choices(storage, written):
     assert held.action_categories == ("-1", "0", "1", "2")
     taken = np.concatenate([each.actions for each in episodes])
     np.testing.assert_array_equal(held.actions.argmax(axis=1) - 1, taken)
+    assert read(path, held.reading).trajectories.content_hash() == held.content_hash()
     numbers = load(path, action_kind="continuous")
     assert (numbers.action_low.item(), numbers.action_high.item()) == (-1, 2)
     np.testing.assert_allclose(numbers.recorded_actions()[:, 0], taken, atol=1e-6)

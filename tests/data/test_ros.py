@@ -148,6 +148,8 @@ def test_bounds_and_other_columns_come_from_the_mapping(mapped):
     path = mapped(more="action_low = -2\naction_high = 2\n[other]\nreward = '/speed.data'\n")
     contents = read(path, Options())
     assert contents.trajectories.action_high.tolist() == [2]
+    again = read(path, contents.trajectories.reading).trajectories
+    assert again.content_hash() == contents.trajectories.content_hash()
     assert contents.rewards.tolist() == contents.trajectories.observations[:, 0].tolist()
 
 

@@ -77,4 +77,5 @@ def with_own_names(
     if contents.resolved is None:
         return contents
     names = replace(columns, observation=tuple(observation), action=tuple(action))
-    return replace(contents, resolved=replace(contents.resolved, columns=names))
+    resolved = replace(contents.resolved, columns=names)
+    return replace(contents, trajectories=contents.trajectories.read_with(resolved), resolved=resolved)

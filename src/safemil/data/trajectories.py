@@ -299,6 +299,12 @@ class Trajectories:
         own = {name: getattr(self, name) for name in (*PER_STEP, *PER_EPISODE, *SHARED, "step_values")}
         return Trajectories(**own | changes)
 
+    def read_with(self, reading: "Options") -> "Trajectories":
+        """Return the same episodes with another note of how they were read."""
+        made = copy.copy(self)
+        object.__setattr__(made, "reading", reading)
+        return made
+
     def marked(self, marks: npt.ArrayLike) -> "Trajectories":
         """Return the same episodes with other marks, (steps,)."""
         return self._with("marks", _booleans("marks", marks), self.steps)
