@@ -19,7 +19,7 @@ def guard(
     overwrite: bool = False,
     reading: ReadingFlags = READING,
 ) -> None:
-    """Make a guard that warns of incidents as they begin, with a bounded share of false alarms.
+    """Make a guard that warns of incidents, with a bounded share of false alarms.
 
     safemil guard runs/first --calm goodlogs.parquet --alpha 0.05 --out guard.json
 
@@ -35,21 +35,21 @@ def guard(
     from statistics import median
 
     from safemil.api import Run
-    from safemil.data.formats import read
+    from safemil.data.formats import read_like
     from safemil.files import require_free
     from safemil.guard import calibrate, count_caught, save
 
     require_free(out, overwrite=overwrite)
     chosen = Run.load(run).of_seed(seed)
-    options = reading.options()
-    held = read(calm, options).trajectories
+    options = reading.options().over(chosen.reading)
+    held = read_like(calm, options).trajectories
     found = calibrate(chosen, held, alpha=alpha)
     save(found, chosen, out, overwrite=overwrite)
     least = 1 / (len(held) + 1)
     print(f"Threshold {found.threshold:.4g}, from {len(held)} calm episodes (enough for alpha {least:.2g}).")
     print(f"On average, at most {alpha:.1%} of episodes exchangeable with them raise an alarm.")
     if incidents is not None:
-        caught = count_caught(found, chosen, read(incidents, options).trajectories)
+        caught = count_caught(found, chosen, read_like(incidents, options).trajectories)
         lead = f", in the median {int(median(caught.leads))} steps before" if caught.leads else ""
         print(f"Caught before the first mark, or the end: {caught.caught} of {caught.episodes}{lead}.")
     print(out)
