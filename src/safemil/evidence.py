@@ -197,14 +197,9 @@ class Evidence:
                 values[name] = Rule(str(rule), *map(float, numbers))
             for name in ("incidents", "unlabeled", "kept", "members"):
                 values[name] = int(values[name])
-            for name in (
-                "p_value",
-                "smallest_auc",
-                "agreement",
-                "chance_agreement",
-                "chance_rule",
-                "calibration",
-            ):
+            for name in ("p_value", "chance_rule"):
+                values[name] = float(values[name])
+            for name in ("smallest_auc", "agreement", "chance_agreement", "calibration"):
                 values[name] = None if values[name] is None else float(values[name])
             for name in ("aggregate", "share_unknown"):
                 values[name] = str(values[name])

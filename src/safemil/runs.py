@@ -300,7 +300,7 @@ def _metrics(line: str) -> dict[str, Any] | None:
     """Read a line of metrics; None if it is damaged."""
     try:
         found: dict[str, Any] = json.loads(line)
-        fit("", found, dict[str, float | list[float | list[Any] | None]])
+        fit("", found, dict[str, float | list[float | list[float | None] | None]])
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found.get("update"), int) and "seconds" in found else None

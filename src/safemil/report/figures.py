@@ -64,13 +64,18 @@ def _line(
     metrics: Sequence[Mapping[str, Any]], metric: str, name: str, style: str, scale: float = 1.0
 ) -> Line:
     """Mean over seeds with a band from minimum to maximum; a gap where a seed has no finite value."""
-    found = [line for line in metrics if metric in line and None not in line[metric]]
+    found = [line for line in metrics if _is_finite_row(line.get(metric))]
+    found = [line for line in found if len(line[metric]) == len(found[-1][metric])]
     x = np.array([line["update"] for line in found], np.float64)
     values = np.array([line[metric] for line in found], np.float64).reshape(len(found), -1) * scale
     if not len(found):
         return Line(name, style, x, x)
     band = (values.min(axis=1), values.max(axis=1)) if values.shape[1] > 1 else None  # of (points, seeds)
     return Line(name, style, x, values.mean(axis=1), band)
+
+
+def _is_finite_row(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
 
 
 def _title(metric: str) -> str:
