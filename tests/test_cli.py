@@ -269,6 +269,11 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
     assert "demo --resume" not in error
 
 
+def test_strict_training_without_evidence_ends_with_code_1(folder, capsys):
+    assert main(train_command(folder, "--strict", "--out", str(folder / "strict"))) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 def test_a_full_disk_is_an_error_and_leaves_no_half_made_file(folder):
     # Stands in for a full disk: the system refuses to write more than four kilobytes into a file.
     wrapper = ["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh"]
