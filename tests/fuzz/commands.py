@@ -120,7 +120,7 @@ def _word(case: Case, where: Path) -> str:
         return rng.choice(
             ["toy:speed", "SafetyPointGoal1-v0", "bc", "safemil", "parquet", "midrange", "beta=1"]
         )
-    return rng.choice([text for text in hostile.TEXTS if "\ud800" not in text])
+    return rng.choice([text for text in hostile.TEXTS if not {"\ud800", "\x1b"} & {*text}])
 
 
 def _folder(case: Case) -> Path:

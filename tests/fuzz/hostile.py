@@ -144,7 +144,7 @@ def hostile_value(value: Any, rng: random.Random, values: list[Any]) -> Any:
             return rng.choice([*NUMBERS, -value, value + 1, value * 1000])
         if isinstance(value, list) and value:
             return [hostile_value(value[0], rng, values), *value[1:]]
-    return rng.choice(values)
+    return copy.deepcopy(rng.choice(values))  # which a later change would alter for other cases
 
 
 def _at(document: Any, path: tuple[Any, ...]) -> Any:

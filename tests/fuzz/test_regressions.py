@@ -265,3 +265,25 @@ def test_action_bounds_that_can_not_be_parsed_are_refused(bounds, tmp_path):
     pq.write_table(pq.read_table(path).replace_schema_metadata({b"safemil": bounds}), path)
     with pytest.raises(InputError, match="bounds"):
         load(path)
+
+
+# Recordings
+
+
+def test_a_pipe_in_place_of_a_recording_is_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.npz")
+    assert main(["tasks", "verify", str(tmp_path / "pipe.npz")]) == 2
+    assert "is no file" in capsys.readouterr().err
+
+
+def test_a_recording_that_unpacks_to_far_more_is_refused(tmp_path, capsys):
+    np.savez_compressed(tmp_path / "zeros.npz", reward=np.zeros(20_000_000))
+    assert (tmp_path / "zeros.npz").stat().st_size < 1_000_000
+    assert main(["tasks", "verify", str(tmp_path / "zeros.npz")]) == 2
+    assert "declare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("meta", ['{"task": [1]}', "[]", "{", "[" * 100_000])
+def test_a_recording_that_names_no_task_is_refused(meta, tmp_path):
+    np.savez(tmp_path / "x.npz", meta=np.array(meta))
+    assert main(["tasks", "verify", str(tmp_path / "x.npz")]) == 2

@@ -534,7 +534,8 @@ def _integers(name: str, values: npt.ArrayLike) -> Ints:
 
 
 def _booleans(name: str, values: npt.ArrayLike) -> Bools:
-    return _vector(name, values, "b", "true and false").astype(np.bool_)
+    flags = _vector(name, values, "b", "true and false").astype(np.bool_)
+    return flags.view(np.uint8) != 0  # a damaged file may hold true as another byte than 1
 
 
 def check_name_length(longest: int) -> None:

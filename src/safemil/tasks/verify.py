@@ -19,6 +19,7 @@ import numpy as np
 
 from safemil import catalog
 from safemil.arrays import Bools, Doubles
+from safemil.data.interchange import check_declared_size
 from safemil.errors import InputError
 from safemil.tasks.envs import TaskEnv
 
@@ -78,9 +79,15 @@ class Replay:
 
 def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
     """A recording and the name of its task."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
+        raise InputError(f"{path} is no file; need an .npz as docs/tasks.md describes.")
     try:
+        with zipfile.ZipFile(path) as packed:
+            check_declared_size(Path(path), sum(each.file_size for each in packed.infolist()))
         with np.load(path, allow_pickle=False) as archive:
             recording = {name: archive[name] for name in archive.files if not name.startswith("model_")}
+    except InputError:
+        raise
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
     name = _task(path, recording)
