@@ -155,7 +155,7 @@ class Options:
             given["fills"] = tuple(Fill(**fill) for fill in given.get("fills", ()))
             options = cls(**given)
             options._check_types()
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"options of a reader are damaged: {error}.") from error
         return options
 

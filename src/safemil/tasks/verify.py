@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
             recording = {name: archive[name] for name in archive.files if not name.startswith("model_")}
     except InputError:
         raise
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
     name = _task(path, recording)
     catalog.task(name)
