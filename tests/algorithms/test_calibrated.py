@@ -135,7 +135,7 @@ def with_marks(pile: Pile, rows: list[int]) -> Pile:
 
 
 def test_incidents_with_marks_are_drawn_near_them_and_others_throughout(data):
-    """Of two incidents of five steps, the first has a mark at its fourth: a window of two ends there."""
+    """The first of two incidents has a mark at its fourth step: a window of two steps ends there."""
     pile = with_marks(data.nonpreferred, [3])
     found = moments(pile, 2)
     np.testing.assert_array_equal(found.counts, [2, 5, 5, 5, 5, 5])

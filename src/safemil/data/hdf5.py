@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from safemil.arrays import Bools, Floats, Ints
+from safemil.data.hdf5_arrays import own_array
 from safemil.data.interchange import (
     Contents,
     Options,
@@ -180,15 +181,12 @@ def _checked_extras(file: h5py.File, datasets: dict[str, h5py.Dataset]) -> dict[
 
 
 def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
-    """Find an array in the file itself: links and external storage could make us read another file."""
+    """Find an array that the layout of DSRL needs, in the file itself."""
     if name not in group:
         raise InputError(
             f'there is no "{name}"; a file in the layout of DSRL needs it (here: {listed(group)}).'
         )
-    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
-    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-        raise InputError(f'"{name}" must be an array in the file itself, not a group or a link to elsewhere.')
-    return found
+    return own_array(group, name)
 
 
 def _declared_size(dataset: h5py.Dataset) -> int:
