@@ -25,9 +25,10 @@ import numpy.typing as npt
 from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
 from safemil.ranks import pairs_won, share_like
 from safemil.stats import LEVEL, SAMPLES, Interval
+from safemil.texts import read_json
 
 Grade = Literal["strong", "weak", "none"]
 FORMAT = 1  # of the file; a change that other versions can't read raises it

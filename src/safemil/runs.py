@@ -27,20 +27,11 @@ from safetensors.numpy import load, save
 from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import (
-    ASIDE,
-    Kind,
-    atomic_file,
-    atomic_folder,
-    bring_back,
-    is_free,
-    move_aside,
-    naming,
-    read_json,
-    read_toml,
-)
+from safemil.files import atomic_file, atomic_folder, bring_back, move_aside, naming
 from safemil.locks import Lock
+from safemil.ownership import ASIDE, Kind, is_free
 from safemil.settings import to_toml
+from safemil.texts import read_json, read_toml
 
 FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"

@@ -86,9 +86,9 @@ def train(
     from safemil import api
     from safemil.cli import Interrupted
     from safemil.errors import InputError
-    from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
+    from safemil.texts import read_toml
 
     if preferred_share is not None and not 0 <= preferred_share <= 1:
         raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
@@ -151,7 +151,7 @@ def score(
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
     from safemil.errors import InputError
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
     check_suffix(out)

@@ -36,7 +36,8 @@ from safemil.data.interchange import (
 from safemil.data.table import Loaded, Part, from_parts, with_partition
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_file, atomic_folder, marked, require_free
+from safemil.files import atomic_file, atomic_folder
+from safemil.ownership import marked, require_free
 
 
 class Format(Protocol):
