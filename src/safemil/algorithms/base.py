@@ -20,7 +20,7 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
-OPTIONAL = ("cost", "advice", "judgements", "judged_after")
+OPTIONAL = ("OURS", "cost", "advice", "judgements", "judged_after")
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -37,6 +37,7 @@ class Algorithm:
     init: Callable[[Any, Dataset, Array], Any]  # (config, data, key) -> state
     update: Callable[[Any, Any, Dataset, Array, Array], tuple[Any, Metrics]]
     act: Callable[..., Array]  # (state, observations, key=None) -> actions
+    OURS: frozenset[str] = frozenset()  # settings that the paper does not have
     cost: Callable[[Any, Array, Array], Array] | None = None  # (state, observations, actions) -> ĉ
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
     judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
@@ -57,8 +58,6 @@ class Algorithm:
                 "see docs/extending.md."
             )
         defined: dict[str, Any] = {each: getattr(module, each) for each in NEEDED}
-        defined |= {
-            each: getattr(module, each, None) for each in ("cost", "advice", "judgements", "judged_after")
-        }
+        defined |= {each: getattr(module, each) for each in OPTIONAL if hasattr(module, each)}
         summary = (inspect.getdoc(module) or "").split("\n", 1)[0]
         return Algorithm(name, summary, **defined)

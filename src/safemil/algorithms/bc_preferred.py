@@ -21,6 +21,7 @@ from safemil.settings import require_within
 
 TITLE = "BC on preferred"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"keep"})
 
 
 @dataclass(frozen=True)

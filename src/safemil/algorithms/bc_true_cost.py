@@ -19,6 +19,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "BC on true cost"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"keep"})
 
 
 @dataclass(frozen=True)

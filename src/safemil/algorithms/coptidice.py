@@ -46,6 +46,7 @@ from safemil.settings import require_positive, require_within
 Decisions = Literal["steps", "episodes"]  # what is weighted
 TITLE = "COptiDICE"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"decisions", "initial"})
 LOWEST = -1e30  # finite stand-in for log 0
 
 

@@ -27,6 +27,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "DWBC-NU"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"every", "nonnegative"})
 LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
 
 

@@ -41,6 +41,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeDICE"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"cost_updates", "refresh"})
 MARGIN = 1e-5  # the log ratio of the riskiest step is about log MARGIN instead of minus infinity
 LOWEST = -1e30  # finite stand-in for log 0
 

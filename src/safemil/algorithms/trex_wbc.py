@@ -24,6 +24,7 @@ from safemil.settings import require_positive
 
 TITLE = "T-REX-WBC"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"reward_updates"})
 
 
 @dataclass(frozen=True)

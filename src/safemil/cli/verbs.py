@@ -219,7 +219,7 @@ def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
 
 
 def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
-    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+    """Group the settings: those of the paper, further ones, and those of the networks.
 
     Settings of the networks are the hidden layers, and all that the algorithms share.
     """
@@ -230,29 +230,25 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
     from safemil.algorithms.cloning import Cloning
     from safemil.settings import meanings, spell
 
-    groups: dict[str, list[list[str]]] = {
-        "Settings with the same value in every preset": [],
-        "Settings that depend on the preset": [],
-        "Settings of the networks and their optimiser": [],
+    settings, shared = meanings(algorithm.Config), {field.name for field in fields(Cloning)}
+    width = max(map(len, settings))
+
+    def table() -> Table:
+        presets = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        return Table(Column("setting", no_wrap=True, width=width), *presets, "meaning", box=None)
+
+    papers, ours, networks = table(), table(), table()
+    for name, meaning in settings.items():
+        values = (spell(getattr(preset, name)) for preset in algorithm.PRESETS.values())
+        of_networks = name in shared or name.startswith("hidden")
+        group = networks if of_networks else ours if name in algorithm.OURS else papers
+        group.add_row(name, *values, meaning)
+    groups = {
+        "Settings of the paper": papers,
+        "Settings that the paper does not have": ours,
+        "Settings of the networks and their optimiser": networks,
     }
-    same, different, networks = groups.values()
-    shared = {field.name for field in fields(Cloning)}
-    for name, meaning in meanings(algorithm.Config).items():
-        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
-        if name in shared or name.startswith("hidden"):
-            group = networks
-        else:
-            group = same if len({*values}) == 1 else different
-        group.append([name, *values, meaning])
-    width = max(len(name) for name in meanings(algorithm.Config))
-    tables = []
-    for title, rows in groups.items():
-        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
-        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
-        for row in rows:
-            table.add_row(*row)
-        tables.append((title, table))
-    return [(title, table) for title, table in tables if table.row_count]
+    return [(title, group) for title, group in groups.items() if group.row_count]
 
 
 def _pile_paths(
