@@ -33,9 +33,10 @@ from safemil.evidence import Evidence, assess
 from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, all_choices, matched
+from safemil.schema import KNOWN_GOOD, PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
 
+HASH = "_sha256"  # ending of the names of content hashes in the manifest
 RETRAIN = "its training has diverged: train again with smaller learning rates."
 
 
@@ -339,6 +340,7 @@ def train(
     *,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
+    preferred: Trajectories | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -361,9 +363,13 @@ def train(
 
     `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is written to
     a folder while it trains: after an interruption, the same call with `resume=True` continues it and gives
-    the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
-    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
-    at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    the result that an uninterrupted run would have given.
+
+    `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
+    among the unlabeled ones too are taken out there. `annotations` are true rewards and costs of the
+    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
+    and at the end; the values of each seed that it returns are added to the metrics. It does not change
+    training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
     """
     found, config = configure(algorithm, preset, settings)
@@ -375,17 +381,24 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
-    unlabeled = all_choices(unlabeled, nonpreferred)
+    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
-    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
-    needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
+    preferred = _known_good(found, unlabeled, nonpreferred, preferred)
+    offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
+    needed: dict[str, Any] = {
+        name: value
+        for name, value in offered.items()
+        if value is not None and name in found.NEEDS | found.ACCEPTS
+    }
+    hashes = _hashes(unlabeled, **needed)
+    unlabeled = _without(preferred, unlabeled)
     scaler = Scaler.of(unlabeled)
     data = Dataset.of(scaler, unlabeled, **needed)
-    others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
+    others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
+    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every)
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
@@ -469,8 +482,9 @@ class _Recorder:
                 f"{directory.path} was begun with other settings (see its {CONFIG}); "
                 "resume it with those, or choose another folder."
             )
-        for name, value in self.hashes.items():
-            if manifest.get(name) != value:
+        noted = {name for name in manifest if name.endswith(HASH)}
+        for name in sorted(noted | {*self.hashes}):
+            if manifest.get(name) != self.hashes.get(name):
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
@@ -589,6 +603,7 @@ def _evidence(
     return assess(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
+        preferred_scores=found["preferred_scores"],
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,
@@ -683,11 +698,44 @@ def _fitting(
     return nonpreferred
 
 
-def _hashes(
-    unlabeled: Trajectories, nonpreferred: Trajectories | None = None, annotations: Annotations | None = None
-) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "annotations": annotations}
-    return {f"{name}_sha256": pile.content_hash() for name, pile in piles.items() if pile is not None}
+def _known_good(
+    algorithm: Algorithm,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> Trajectories | None:
+    """Check that known good episodes fit; return them with their columns in the unlabeled order."""
+    if preferred is None:
+        return None
+    if "preferred" not in algorithm.ACCEPTS:
+        raise InputError(
+            f"{algorithm.name} has no use for known good episodes; leave out `preferred=...`, or add them to "
+            "the unlabeled ones."
+        )
+    preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    shared = [] if nonpreferred is None else shared_episodes(preferred, nonpreferred).tolist()
+    if shared:
+        raise InputError(
+            f"{len(shared)} of the {len(preferred)} preferred episodes are non-preferred too (first: "
+            f"{preferred.ids[shared[0]]}); take them out of one pile."
+        )
+    return preferred
+
+
+def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+    """Unlabeled episodes that are not among those known to be good."""
+    if preferred is None:
+        return unlabeled
+    known = shared_episodes(unlabeled, preferred)
+    others = np.setdiff1d(np.arange(len(unlabeled)), known)
+    if not len(others):
+        raise InputError("every unlabeled episode is preferred; give some that nobody has marked.")
+    return unlabeled.take(others) if len(known) else unlabeled
+
+
+def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles = {"unlabeled": unlabeled, **others}
+    return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 
 def _empty_scaler(size: int) -> Scaler:

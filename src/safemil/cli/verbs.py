@@ -43,6 +43,7 @@ def train(
     logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
+    preferred: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -69,6 +70,7 @@ def train(
         logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
+        preferred: episodes that somebody has looked at and found good, if there are any
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
@@ -96,6 +98,8 @@ def train(
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
     paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    if preferred is not None:
+        paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluate import check_fits, curve
@@ -298,7 +302,9 @@ def _load_piles(
 
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
-        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+        name: each.trajectories
+        for name, each in contents.items()
+        if name in needs | {"unlabeled", "preferred"}
     }
     if "annotations" in needs:
         piles["annotations"] = contents["unlabeled"].annotations()
