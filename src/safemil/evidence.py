@@ -226,7 +226,7 @@ class Evidence:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write evidence.json into a folder."""
         with atomic_file(Path(folder) / FILE) as file:
-            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

@@ -144,7 +144,7 @@ class RunDirectory:
         """Write `algorithm`, `seeds` and the dict of `settings`."""
         header = {"format": FORMAT, "algorithm": config["algorithm"], "seeds": config["seeds"]}
         with atomic_file(self.path / CONFIG) as file:
-            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}")
+            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}", encoding="utf-8")
 
     def read_config(self) -> dict[str, Any]:
         """Read what `write_config` wrote, or say why the folder is not a run that this version can read."""

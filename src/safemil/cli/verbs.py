@@ -23,6 +23,7 @@ from safemil.cli.evidence import evidence
 from safemil.cli.export import export
 from safemil.cli.guard import guard
 from safemil.cli.report import report
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from rich.table import Table
@@ -127,7 +128,7 @@ def train(
         raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
-    print(out)
+    say(out)
 
 
 def score(
@@ -176,7 +177,7 @@ def score(
         console.print(line, highlight=False, markup=False)
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
-    print(out)
+    say(out)
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
@@ -186,7 +187,7 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
         print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
-        print(f"  {lerobot.edit_command(path, riskiest)}")
+        say(f"  {lerobot.edit_command(path, riskiest)}")
 
 
 def algorithms(
