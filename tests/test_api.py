@@ -94,6 +94,16 @@ def test_several_seeds_share_a_run(run, pair, unlabeled):
         pair.act(unlabeled.observations[0])
 
 
+def test_the_spread_of_a_cost_is_the_deviation_over_its_seeds(run, pair, unlabeled):
+    found = pair.cost(unlabeled, spread=True)
+    each = np.stack([np.concatenate(pair[i].cost(unlabeled)) for i in range(2)])
+    np.testing.assert_allclose(np.concatenate(found.mean), each.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate(found.deviation), each.std(axis=0, ddof=1), atol=1e-6)
+    assert np.concatenate(found.deviation).max() > 0
+    with pytest.raises(InputError, match=r"two or more of them, this run has one; train with `seeds=3`"):
+        run.cost(unlabeled, spread=True)
+
+
 def test_metrics_tell_how_training_went(run):
     assert [line["update"] for line in run.metrics] == [20, 40, 60]
     assert "loss/cost" in run.metrics[0]

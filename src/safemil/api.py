@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
+from safemil.arrays import Floats
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
@@ -38,6 +39,13 @@ from safemil.settings import complete, resolve
 
 HASH = "_sha256"  # ending of the names of content hashes in the manifest
 RETRAIN = "its training has diverged: train again with smaller learning rates."
+
+
+class CostSpread(NamedTuple):
+    """ĉ of every step and how far seeds disagree on it, one array per episode."""
+
+    mean: list[Floats]
+    deviation: list[Floats]  # standard deviation over the seeds
 
 
 class Run:
@@ -163,23 +171,34 @@ class Run:
         """
         return self._schema.match(trajectories)
 
-    def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
+
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[True]) -> CostSpread: ...
+
+    def cost(self, trajectories: Trajectories, *, spread: bool = False) -> list[Floats] | CostSpread:
         """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several.
 
-        Columns are matched as `match` does.
+        With `spread`, the standard deviation over the seeds comes too. Columns are matched as `match` does.
         """
         if not self.learns_cost:
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
+        if spread and len(self) == 1:
+            raise InputError(
+                "the spread over seeds needs two or more of them, this run has one; train with `seeds=3`."
+            )
         trajectories = self._schema.match(trajectories)
         blocks = [
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        costs = np.concatenate(blocks)[: trajectories.steps]
+        costs, deviations = np.concatenate(blocks, axis=1)[:, : trajectories.steps]
         if not np.isfinite(costs).all():
             where = trajectories.where(int(np.argmin(np.isfinite(costs))))
             raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
-        return trajectories.by_episode(costs)
+        means = trajectories.by_episode(costs)
+        return CostSpread(means, trajectories.by_episode(deviations)) if spread else means
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.
@@ -557,8 +576,10 @@ class _Recorder:
 def _cost(
     algorithm: Algorithm, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
+    """Mean and standard deviation over the seeds, (2, steps); of one seed, the deviation is 0."""
     assert algorithm.cost is not None
-    return jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions).mean(axis=0)
+    costs = jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions)  # (seeds, steps)
+    return jnp.stack([costs.mean(axis=0), costs.std(axis=0, ddof=min(len(costs) - 1, 1))])
 
 
 @partial(jax.jit, static_argnames="algorithm")

@@ -148,7 +148,8 @@ def score(
     Args:
         run: run folder
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
-        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
+        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
+            several seeds, the risk's standard deviation over them too
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
@@ -167,8 +168,9 @@ def score(
     log = read_columns(path, None if append else key_columns(contents))
     if append and log is None:
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
-    costs, novelty = trained.cost(held), trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append)
+    costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
+    novelty = trained.novelty(held)
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
