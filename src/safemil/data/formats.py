@@ -33,7 +33,8 @@ from safemil.data.interchange import (
     join_contents,
     listed,
 )
-from safemil.data.table import Loaded, Part, from_parts, with_partition
+from safemil.data.parts import Loaded, Part, with_partition
+from safemil.data.table import from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder
