@@ -44,7 +44,7 @@ def save(guard: Guard, run: "Run", path: str | os.PathLike[str], *, overwrite: b
     """Write a guard of this run with its networks into one file, which `Guard.load` reads."""
     require_free(path, overwrite=overwrite)
     with atomic_file(Path(path)) as file:
-        file.write_text(guard.to_json(encoded(run)))
+        file.write_text(guard.to_json(encoded(run)), encoding="utf-8")
 
 
 def count_caught(guard: Guard, run: "Run", incidents: "Trajectories") -> Caught:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from safemil.cli.arguments import READING, LogPaths, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not need
     from rich.table import Table
@@ -78,7 +79,7 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
         made = {"format": format, "task": name, "seed": seed, "safemil": __version__}
         (folder / "made.json").write_text(dumps(made, indent=2) + "\n")
     print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
-    print(out)
+    say(out)
 
 
 def _default_out(name: str, format: str) -> Path:
@@ -112,7 +113,7 @@ def _make_task(
             save(folder / out.name, trajectories, annotations, format="hdf5")
             (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
-    print(out)
+    say(out)
 
 
 def fetch(task: TaskName, out: PathFlag = None) -> None:
@@ -126,7 +127,7 @@ def fetch(task: TaskName, out: PathFlag = None) -> None:
     """
     from safemil.behaviour.fetching import fetch
 
-    print(fetch(task, out, progress=True))
+    say(fetch(task, out, progress=True))
 
 
 def info(
@@ -173,7 +174,7 @@ def info(
     if not json:
         for each in drawn:
             if each.is_file():
-                print(each)
+                say(each)
     return int(strict and bool(description.faults))
 
 
@@ -225,7 +226,7 @@ def split(
         manifest["origin"] = read_manifest(path)
     save_split(out, piles, manifest=manifest, overwrite=overwrite)
     print(f"{len(piles.nonpreferred)} non-preferred and {len(piles.unlabeled)} unlabeled episodes")
-    print(out)
+    say(out)
 
 
 def convert(
@@ -250,7 +251,7 @@ def convert(
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)
-    print(out)
+    say(out)
 
 
 def _print_description(path: str, description: "Description") -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from safemil.cli.arguments import READING, OutFile, PathFlag, ReadingFlags, RunPath
+from safemil.terminal import say
 
 
 def guard(
@@ -52,4 +53,4 @@ def guard(
         caught = count_caught(found, chosen, read_like(incidents, options).trajectories)
         lead = f", in the median {int(median(caught.leads))} steps before" if caught.leads else ""
         print(f"Caught before the first mark, or the end: {caught.caught} of {caught.episodes}{lead}.")
-    print(out)
+    say(out)
