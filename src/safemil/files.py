@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import glob
 import json
+import math
 import os
 import re
 import secrets
@@ -21,6 +23,7 @@ PathLike = str | os.PathLike[str]
 LOCK = ".lock"  # inside a folder that a process is writing (safemil.locks)
 ASIDE = "before"  # inside a temporary folder: the folder that is being replaced
 LARGEST_TEXT = 1 << 28  # bytes of a config, a grid, metrics or results; more is not one of ours
+MOST_FOUND = 1_000_000  # files and folders below a folder that is searched for logs
 LONGEST_NAME = 100  # characters of a name that becomes a file
 HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
 OWNER = re.compile(r"(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{8}(\.|$)")
@@ -187,6 +190,23 @@ def plain_name(what: str, name: object) -> str:
             f"front, dots, got {shortened(name)}; give another name."
         )
     return name
+
+
+def require_few(path: Path) -> None:
+    """Refuse a folder or a pattern below which there is too much to look at, such as a whole disk."""
+    fixed = next((i for i, part in enumerate(path.parts) if glob.has_magic(part)), len(path.parts))
+    top, pattern = Path(*path.parts[:fixed]), path.parts[fixed:]
+    depth = math.inf if "**" in pattern or not pattern else len(pattern)
+    found = 0
+    for folder, folders, files in os.walk(top, followlinks=bool(pattern)):
+        found += len(folders) + len(files)
+        if found > MOST_FOUND:
+            raise InputError(
+                f"{path} would be searched for in more than {MOST_FOUND:,} files and folders below {top}; "
+                "name a smaller folder or a narrower pattern."
+            )
+        if len(Path(folder).relative_to(top).parts) + 1 >= depth:
+            folders.clear()
 
 
 def read_text(path: PathLike) -> str:
