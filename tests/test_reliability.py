@@ -14,9 +14,11 @@ import safemil
 from safemil.bench.grid import make_grid
 from safemil.cli import main
 from safemil.errors import DivergedError, InputError, InputWarning
-from safemil.files import HOST, atomic_file, plain_name
+from safemil.files import atomic_file
 from safemil.locks import Lock
+from safemil.ownership import HOST
 from safemil.terminal import console
+from safemil.texts import plain_name
 
 TINY = {"updates": 8, "batch": 4, "hidden_policy": [8], "log_every": 4, "progress": False}
 

@@ -19,9 +19,9 @@ from safemil.checks import Count, Natural, fit
 from safemil.data import Trajectories, scaled_actions
 from safemil.data.interchange import listed
 from safemil.errors import InputError
-from safemil.files import read_json
 from safemil.progress import bar
 from safemil.rollouts import Act, Episodes, Watch, environment_seeds
+from safemil.texts import read_json
 
 if TYPE_CHECKING:
     from safemil.api import Run

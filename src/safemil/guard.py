@@ -10,7 +10,8 @@ from safemil.deploy import Guard, Model
 from safemil.deploy.guard import conformal_threshold, largest_score, next_score
 from safemil.errors import InputError
 from safemil.export import encoded
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file
+from safemil.ownership import require_free
 
 if TYPE_CHECKING:
     from safemil.api import Run

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from safemil import files
 from safemil.cli import main
 from safemil.cli.arguments import Reading
-from safemil.data import Trajectories, load, save
+from safemil.data import Trajectories, load, save, searching
 from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.errors import InputError
@@ -275,7 +274,7 @@ def test_action_bounds_that_can_not_be_parsed_are_refused(bounds, tmp_path):
 
 @pytest.mark.parametrize("asked", [".", "**/*.csv", "*/*/*/*.csv"])
 def test_a_folder_with_more_than_can_be_searched_is_refused(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_FOUND", 30)
+    monkeypatch.setattr(searching, "MOST_FOUND", 30)
     for name in ("a", "b"):  # links that a pattern would follow without end
         (tmp_path / name).symlink_to(".")
     for number in range(30):
@@ -285,7 +284,7 @@ def test_a_folder_with_more_than_can_be_searched_is_refused(asked, tmp_path, mon
 
 
 def test_a_pattern_is_only_searched_as_deep_as_it_goes(tmp_path, walk, monkeypatch):
-    monkeypatch.setattr(files, "MOST_FOUND", 10)
+    monkeypatch.setattr(searching, "MOST_FOUND", 10)
     (tmp_path / "deep").mkdir()
     for number in range(30):
         (tmp_path / "deep" / f"{number}.txt").touch()

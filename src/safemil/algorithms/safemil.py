@@ -55,6 +55,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
+ACCEPTS = frozenset({"preferred"})
 BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
@@ -162,6 +163,10 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.nonpreferred is not None
     if config.cost_updates is None:
         _check_length(config, data)
+        if data.unlabeled.known_good:
+            raise InputError(
+                "bags have no use for known good episodes; leave out `preferred=...`, or set cost_updates."
+            )
     key_cost, key_policy = jax.random.split(key)
     policy = config.policy(data, key_policy)
     steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
@@ -383,7 +388,7 @@ def _weigh_once(config: Config, state: State, data: Dataset) -> State:
     if not config.weighs_whole_pile:
         return state
     if config.weighting == "threshold" and config.threshold is None:
-        kept = calibrated.kept(state.cost.ranking).astype(jnp.float32)
+        kept = calibrated.kept(state.cost.ranking, data.unlabeled.known_good).astype(jnp.float32)
         return state._replace(weights=summed(spread(kept, data.unlabeled)))
     return _weigh_pile(config, state, data)
 

@@ -23,8 +23,9 @@ import h5py
 from safemil import catalog
 from safemil.checks import Natural, fit
 from safemil.errors import InputError, shortened
-from safemil.files import atomic_file, read_json, read_text
+from safemil.files import atomic_file
 from safemil.progress import bar
+from safemil.texts import read_json, read_text
 
 HOST = "https://huggingface.co"
 COLLECTION = "datasets/YYY-45/DSRL/resolve/main"

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from safemil.bench.grid import RANDOM, Cell
 from safemil.checks import Range, fit
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
+from safemil.texts import read_json
 
 CELLS = "cells"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")

@@ -89,7 +89,7 @@ class Reading:
 
 def _names(text: str) -> tuple[str, ...]:
     """Names in a file, one in each line, or separated by commas."""
-    from safemil.files import read_text
+    from safemil.texts import read_text
 
     try:
         is_file = Path(text).is_file()

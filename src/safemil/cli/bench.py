@@ -37,7 +37,7 @@ def bench(
     from safemil.bench.grid import read_grid
     from safemil.bench.runner import run_grid
     from safemil.cli import signal_code
-    from safemil.files import read_text
+    from safemil.texts import read_text
 
     try:
         failures = run_grid(

@@ -40,7 +40,7 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
-    from safemil.files import plain_name
+    from safemil.texts import plain_name
 
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}.")
@@ -59,7 +59,8 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
     from safemil import __version__, catalog
     from safemil.data import save
     from safemil.data.piles import draw_piles
-    from safemil.files import atomic_folder, marked, require_free
+    from safemil.files import atomic_folder
+    from safemil.ownership import marked, require_free
 
     require_free(out, overwrite=overwrite)
     task, format = catalog.task(name), "safemil-piles"
@@ -95,7 +96,8 @@ def _make_task(
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
     from safemil.data.formats import STORE
-    from safemil.files import atomic_files, atomic_folder, require_free
+    from safemil.files import atomic_files, atomic_folder
+    from safemil.ownership import require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -203,7 +205,7 @@ def split(
     """
     from safemil.data import load_annotated, read_manifest, save_split
     from safemil.data import split as draw
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     out = out or path.with_name(f"{path.stem}-split")
     require_free(out, overwrite=overwrite)
@@ -245,7 +247,7 @@ def convert(
         overwrite: replace the file or store
     """
     from safemil.data.formats import format_for, read, write
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)

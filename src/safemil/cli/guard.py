@@ -37,8 +37,8 @@ def guard(
 
     from safemil.api import Run
     from safemil.data.formats import read_like
-    from safemil.files import require_free
     from safemil.guard import calibrate, count_caught, save
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     chosen = Run.load(run).of_seed(seed)
