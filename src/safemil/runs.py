@@ -205,6 +205,17 @@ class RunDirectory:
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
 
+    def require_learned(self, name: str, content_hash: str) -> None:
+        """Refuse episodes that data.json names, unless the run was trained on them.
+
+        Whoever made the run wrote data.json, and could name any file of this machine there.
+        """
+        if self.read_manifest().get(f"{name}_sha256") != content_hash:
+            raise InputError(
+                f"the {name} episodes that {self.path / SOURCES} names are not those that the run was "
+                "trained on; give their path by `unlabeled=...` (and `nonpreferred=...`) to read them."
+            )
+
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
         with atomic_file(path) as file:

@@ -54,13 +54,20 @@ def gather(
     piles: Mapping[str, Paths],
     options: Options,
     *,
+    noted: bool = False,
     compare: Path | None = None,
     task: str | None = None,
 ) -> Material:
-    """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
+    """Read everything; `piles` by name are read as `options` say, or as training did if none are given.
+
+    Piles that are `noted`, by the run and not by the user, must be those that it was trained on.
+    """
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    if noted:
+        for name, pile in contents.items():
+            directory.require_learned(name, pile.trajectories.content_hash())
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
     truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
