@@ -20,7 +20,7 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
-OPTIONAL = ("cost", "advice", "judgements", "judged_after")
+OPTIONAL = ("cost", "advice", "judgements", "judged_after", "compact", "derive")
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -41,6 +41,8 @@ class Algorithm:
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
     judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
     judged_after: Callable[[Any], int | None] | None = None  # (config) -> updates until judgements are final
+    compact: Callable[[Any], Any] | None = None  # (state) -> state without arrays that grow with the data
+    derive: Callable[[Any, Any, Dataset, int], Any] | None = None  # (config, state, data, updates done): back
 
     @staticmethod
     def of_module(name: str, module: ModuleType) -> "Algorithm":
@@ -57,8 +59,11 @@ class Algorithm:
                 "see docs/extending.md."
             )
         defined: dict[str, Any] = {each: getattr(module, each) for each in NEEDED}
-        defined |= {
-            each: getattr(module, each, None) for each in ("cost", "advice", "judgements", "judged_after")
-        }
+        defined |= {each: getattr(module, each, None) for each in OPTIONAL}
+        if (defined["compact"] is None) != (defined["derive"] is None):
+            raise InputError(
+                f"{module.__name__} defines one of compact and derive; it needs both or neither: see "
+                "docs/extending.md."
+            )
         summary = (inspect.getdoc(module) or "").split("\n", 1)[0]
         return Algorithm(name, summary, **defined)
