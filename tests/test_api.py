@@ -94,6 +94,16 @@ def test_several_seeds_share_a_run(run, pair, unlabeled):
         pair.act(unlabeled.observations[0])
 
 
+def test_the_spread_of_a_cost_is_the_deviation_over_its_seeds(run, pair, unlabeled):
+    found = pair.cost(unlabeled, spread=True)
+    each = np.stack([np.concatenate(pair[i].cost(unlabeled)) for i in range(2)])
+    np.testing.assert_allclose(np.concatenate(found.mean), each.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate(found.deviation), each.std(axis=0, ddof=1), atol=1e-6)
+    assert np.concatenate(found.deviation).max() > 0
+    with pytest.raises(InputError, match=r"two or more of them, this run has one; train with `seeds=3`"):
+        run.cost(unlabeled, spread=True)
+
+
 def test_metrics_tell_how_training_went(run):
     assert [line["update"] for line in run.metrics] == [20, 40, 60]
     assert "loss/cost" in run.metrics[0]
@@ -172,6 +182,46 @@ def test_an_observation_with_nan_is_refused(run):
 def test_an_episode_in_both_piles_is_warned_about(train, unlabeled):
     with pytest.raises(UserWarning, match="1 episodes are in both piles"):  # warnings are errors here
         train(nonpreferred=unlabeled.take([2]))
+
+
+def test_known_good_episodes_are_taken_out_of_the_unlabeled_ones_and_recorded(train, unlabeled, tmp_path):
+    known = unlabeled.take([0, 2])
+    run = train(preferred=known, out=tmp_path / "run")
+    assert run.evidence is not None
+    assert (run.evidence.unlabeled, run.evidence.preferred) == (2, 2)
+    apart = train(preferred=known, unlabeled=unlabeled.take([1, 3]))
+    for ours, theirs in zip(jax.tree.leaves(run._state), jax.tree.leaves(apart._state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    loaded = safemil.Run.load(tmp_path / "run")
+    assert loaded.evidence == run.evidence
+    np.testing.assert_array_equal(loaded.cost(known)[0], run.cost(known)[0])
+    for others in ({}, {"preferred": unlabeled.take([0])}):
+        with pytest.raises(InputError, match=r"other data \(preferred_sha256 differs\)"):
+            train(out=tmp_path / "run", resume=True, **others)
+    train(preferred=known, out=tmp_path / "run", resume=True)
+
+
+def test_preferred_episodes_that_contradict_the_other_piles_are_refused(train, unlabeled, nonpreferred):
+    with pytest.raises(InputError, match=r"1 of the 1 preferred episodes are non-preferred too \(first: 1\)"):
+        train(preferred=nonpreferred.take([1]))
+    with pytest.raises(InputError, match="every unlabeled episode is preferred"):
+        train(preferred=unlabeled)
+    with pytest.raises(InputError, match="but the preferred pile has 5"):
+        train(preferred=Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4]))
+
+
+def test_preferred_episodes_are_refused_where_they_have_no_use(unlabeled, nonpreferred):
+    with pytest.raises(InputError, match="bc has no use for known good episodes"):
+        safemil.train("bc", unlabeled=unlabeled, preferred=unlabeled.take([0]))
+    with pytest.raises(InputError, match="bags have no use for known good episodes"):
+        safemil.train(
+            "safemil",
+            preset="paper",
+            length=3,
+            unlabeled=unlabeled,
+            nonpreferred=nonpreferred,
+            preferred=unlabeled.take([0]),
+        )
 
 
 def test_a_missing_pile_is_asked_for(unlabeled):

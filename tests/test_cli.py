@@ -144,6 +144,25 @@ def test_training_with_bags_warns_where_they_are_too_small(folder, capsys):
     assert "warning: with 1.0% preferred" in printed
 
 
+def test_known_good_episodes_of_a_log_are_given_beside_it(unlabeled, nonpreferred, tmp_path):
+    ids = [f"drive-{number}" for number in range(len(unlabeled) + len(nonpreferred))]
+    both = safemil.Trajectories.concatenate([unlabeled, nonpreferred])
+    safemil.save(tmp_path / "log.parquet", replaced_ids(both, ids))
+    safemil.save(tmp_path / "fine.parquet", replaced_ids(unlabeled.take([1]), ["drive-1"]))
+    incidents = ",".join(ids[len(unlabeled) :])
+    command = ["train", "safemil", "--logs", str(tmp_path / "log.parquet"), "--incident-episodes", incidents]
+    command += ["--preferred", str(tmp_path / "fine.parquet"), *SMALL, "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    evidence = json.loads((tmp_path / "run" / "evidence.json").read_text())
+    assert (evidence["unlabeled"], evidence["preferred"]) == (len(unlabeled) - 1, 1)
+    assert main([*command, "--resume"]) == 0
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report.html")]) == 0
+
+
+def replaced_ids(episodes, ids):
+    return safemil.Trajectories(episodes.observations, episodes.actions, episodes.lengths, ids=ids)
+
+
 def test_a_folder_of_piles_can_be_given_instead_of_two_files(folder, unlabeled, nonpreferred):
     safemil.save(folder / "piles" / "unlabeled", unlabeled)
     safemil.save(folder / "piles" / "nonpreferred", nonpreferred)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import safemil
 from safemil import loop
 from safemil.algorithms import Algorithm, find, of_config
+from safemil.arrays import Floats
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
@@ -30,13 +31,21 @@ from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
-from safemil.files import is_free
+from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, all_choices, matched
+from safemil.schema import KNOWN_GOOD, PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
 
+HASH = "_sha256"  # ending of the names of content hashes in the manifest
 RETRAIN = "its training has diverged: train again with smaller learning rates."
+
+
+class CostSpread(NamedTuple):
+    """ĉ of every step and how far seeds disagree on it, one array per episode."""
+
+    mean: list[Floats]
+    deviation: list[Floats]  # standard deviation over the seeds
 
 
 class Run:
@@ -162,23 +171,34 @@ class Run:
         """
         return self._schema.match(trajectories)
 
-    def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
+
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[True]) -> CostSpread: ...
+
+    def cost(self, trajectories: Trajectories, *, spread: bool = False) -> list[Floats] | CostSpread:
         """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several.
 
-        Columns are matched as `match` does.
+        With `spread`, the standard deviation over the seeds comes too. Columns are matched as `match` does.
         """
         if not self.learns_cost:
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
+        if spread and len(self) == 1:
+            raise InputError(
+                "the spread over seeds needs two or more of them, this run has one; train with `seeds=3`."
+            )
         trajectories = self._schema.match(trajectories)
         blocks = [
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        costs = np.concatenate(blocks)[: trajectories.steps]
+        costs, deviations = np.concatenate(blocks, axis=1)[:, : trajectories.steps]
         if not np.isfinite(costs).all():
             where = trajectories.where(int(np.argmin(np.isfinite(costs))))
             raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
-        return trajectories.by_episode(costs)
+        means = trajectories.by_episode(costs)
+        return CostSpread(means, trajectories.by_episode(deviations)) if spread else means
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.
@@ -343,6 +363,7 @@ def train(
     *,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
+    preferred: Trajectories | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -365,9 +386,13 @@ def train(
 
     `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is written to
     a folder while it trains: after an interruption, the same call with `resume=True` continues it and gives
-    the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
-    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
-    at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    the result that an uninterrupted run would have given.
+
+    `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
+    among the unlabeled ones too are taken out there. `annotations` are true rewards and costs of the
+    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
+    and at the end; the values of each seed that it returns are added to the metrics. It does not change
+    training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
     """
     found, config = configure(algorithm, preset, settings)
@@ -379,17 +404,24 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
-    unlabeled = all_choices(unlabeled, nonpreferred)
+    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
-    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
-    needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
+    preferred = _known_good(found, unlabeled, nonpreferred, preferred)
+    offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
+    needed: dict[str, Any] = {
+        name: value
+        for name, value in offered.items()
+        if value is not None and name in found.NEEDS | found.ACCEPTS
+    }
+    hashes = _hashes(unlabeled, **needed)
+    unlabeled = _without(preferred, unlabeled)
     scaler = Scaler.of(unlabeled)
     data = Dataset.of(scaler, unlabeled, **needed)
-    others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
+    others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
+    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every)
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
@@ -476,8 +508,9 @@ class _Recorder:
                 f"{directory.path} was begun with other settings (see its {CONFIG}); "
                 "resume it with those, or choose another folder."
             )
-        for name, value in self.hashes.items():
-            if manifest.get(name) != value:
+        noted = {name for name in manifest if name.endswith(HASH)}
+        for name in sorted(noted | {*self.hashes}):
+            if manifest.get(name) != self.hashes.get(name):
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
@@ -550,8 +583,10 @@ class _Recorder:
 def _cost(
     algorithm: Algorithm, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
+    """Mean and standard deviation over the seeds, (2, steps); of one seed, the deviation is 0."""
     assert algorithm.cost is not None
-    return jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions).mean(axis=0)
+    costs = jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions)  # (seeds, steps)
+    return jnp.stack([costs.mean(axis=0), costs.std(axis=0, ddof=min(len(costs) - 1, 1))])
 
 
 @partial(jax.jit, static_argnames="algorithm")
@@ -596,6 +631,7 @@ def _evidence(
     return assess(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
+        preferred_scores=found["preferred_scores"],
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,
@@ -690,11 +726,44 @@ def _fitting(
     return nonpreferred
 
 
-def _hashes(
-    unlabeled: Trajectories, nonpreferred: Trajectories | None = None, annotations: Annotations | None = None
-) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "annotations": annotations}
-    return {f"{name}_sha256": pile.content_hash() for name, pile in piles.items() if pile is not None}
+def _known_good(
+    algorithm: Algorithm,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> Trajectories | None:
+    """Check that known good episodes fit; return them with their columns in the unlabeled order."""
+    if preferred is None:
+        return None
+    if "preferred" not in algorithm.ACCEPTS:
+        raise InputError(
+            f"{algorithm.name} has no use for known good episodes; leave out `preferred=...`, or add them to "
+            "the unlabeled ones."
+        )
+    preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    shared = [] if nonpreferred is None else shared_episodes(preferred, nonpreferred).tolist()
+    if shared:
+        raise InputError(
+            f"{len(shared)} of the {len(preferred)} preferred episodes are non-preferred too (first: "
+            f"{preferred.ids[shared[0]]}); take them out of one pile."
+        )
+    return preferred
+
+
+def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+    """Unlabeled episodes that are not among those known to be good."""
+    if preferred is None:
+        return unlabeled
+    known = shared_episodes(unlabeled, preferred)
+    others = np.setdiff1d(np.arange(len(unlabeled)), known)
+    if not len(others):
+        raise InputError("every unlabeled episode is preferred; give some that nobody has marked.")
+    return unlabeled.take(others) if len(known) else unlabeled
+
+
+def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles = {"unlabeled": unlabeled, **others}
+    return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 
 def _empty_scaler(size: int) -> Scaler:

@@ -27,26 +27,17 @@ from safetensors.numpy import load, save
 from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import (
-    ASIDE,
-    Kind,
-    atomic_file,
-    atomic_folder,
-    bring_back,
-    is_free,
-    move_aside,
-    naming,
-    read_json,
-    read_toml,
-)
+from safemil.files import atomic_file, atomic_folder, bring_back, move_aside, naming
 from safemil.locks import Lock
+from safemil.ownership import ASIDE, Kind, is_free
 from safemil.settings import to_toml
+from safemil.texts import read_json, read_toml
 
 FORMAT = 3  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 READ = (2, 3)  # formats that this version reads; 2 has larger checkpoints
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
-PILES = ("unlabeled", "nonpreferred")
+PILES = ("unlabeled", "nonpreferred", "preferred")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +145,7 @@ class RunDirectory:
         """Write `algorithm`, `seeds` and the dict of `settings`."""
         header = {"format": FORMAT, "algorithm": config["algorithm"], "seeds": config["seeds"]}
         with atomic_file(self.path / CONFIG) as file:
-            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}")
+            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}", encoding="utf-8")
 
     def read_config(self) -> dict[str, Any]:
         """Read what `write_config` wrote, or say why the folder is not a run that this version can read."""
@@ -206,7 +197,7 @@ class RunDirectory:
         try:
             found: Sources = fit("", read_json(self.path / SOURCES), Sources)
             if "unlabeled" not in found.paths or not set(found.paths) <= set(PILES):
-                raise InputError(f"paths must name {' and '.join(PILES)}, got {sorted(found.paths)}.")
+                raise InputError(f"paths must name {', '.join(PILES)}, got {sorted(found.paths)}.")
             options = Options.from_dict(found.options)
         except InputError as error:
             raise InputError(f"{self.path / SOURCES} is damaged: {error} Delete it and {which}.") from None

@@ -2,7 +2,8 @@
 
 `update(config, state, data, update, key)` is one update of training; the number `update` is the same for all
 seeds of a vectorised run, so a `lax.cond` on it stays a branch. An algorithm that needs the non-preferred
-pile, or true rewards and costs, says so in `NEEDS`; it is shown nothing else. A metric that an update does
+pile, or true rewards and costs, says so in `NEEDS`, and in `ACCEPTS` if it can use known good episodes; it is
+shown nothing else. A metric that an update does
 not compute is `NOT_COMPUTED`; a loss that is NaN or infinite ends training.
 """
 
@@ -20,7 +21,7 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
-OPTIONAL = ("cost", "advice", "judgements", "judged_after", "compact", "derive")
+OPTIONAL = ("cost", "advice", "judgements", "judged_after", "compact", "derive", "ACCEPTS")
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -43,6 +44,7 @@ class Algorithm:
     judged_after: Callable[[Any], int | None] | None = None  # (config) -> updates until judgements are final
     compact: Callable[[Any], Any] | None = None  # (state) -> state without arrays that grow with the data
     derive: Callable[[Any, Any, Dataset, int], Any] | None = None  # (config, state, data, updates done): back
+    ACCEPTS: frozenset[str] = frozenset()  # "preferred"
 
     @staticmethod
     def of_module(name: str, module: ModuleType) -> "Algorithm":
@@ -59,8 +61,8 @@ class Algorithm:
                 "see docs/extending.md."
             )
         defined: dict[str, Any] = {each: getattr(module, each) for each in NEEDED}
-        defined |= {each: getattr(module, each, None) for each in OPTIONAL}
-        if (defined["compact"] is None) != (defined["derive"] is None):
+        defined |= {each: getattr(module, each) for each in OPTIONAL if hasattr(module, each)}
+        if ("compact" in defined) != ("derive" in defined):
             raise InputError(
                 f"{module.__name__} defines one of compact and derive; it needs both or neither: see "
                 "docs/extending.md."

@@ -57,6 +57,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
+ACCEPTS = frozenset({"preferred"})
 BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
@@ -177,6 +178,10 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.nonpreferred is not None
     if config.cost_updates is None:
         _check_length(config, data)
+        if data.unlabeled.known_good:
+            raise InputError(
+                "bags have no use for known good episodes; leave out `preferred=...`, or set cost_updates."
+            )
     key_cost, key_policy = jax.random.split(key)
     policy = config.policy(data, key_policy)
     weights = _no_weights(config, data.unlabeled)
@@ -454,7 +459,7 @@ def _weigh_once(config: Config, state: State, data: Dataset) -> State:
     if not config.weighs_whole_pile:
         return state
     if config.keeps_episodes:
-        kept = calibrated.kept(state.cost.ranking)
+        kept = calibrated.kept(state.cost.ranking, data.unlabeled.known_good)
         return state._replace(weights=keep_episodes(kept, data.unlabeled))
     return state._replace(weights=_weights(config, _cost(state), data.unlabeled))
 

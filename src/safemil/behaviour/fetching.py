@@ -23,8 +23,9 @@ import h5py
 from safemil import catalog
 from safemil.checks import Natural, fit
 from safemil.errors import InputError, shortened
-from safemil.files import atomic_file, read_json, read_text
+from safemil.files import atomic_file
 from safemil.progress import bar
+from safemil.texts import read_json, read_text
 
 HOST = "https://huggingface.co"
 COLLECTION = "datasets/YYY-45/DSRL/resolve/main"
@@ -145,7 +146,7 @@ def _note_version(part: Path, version: str) -> None:
     """Keep a strong ETag beside the part; a weak one does not promise the same bytes."""
     strong = version.startswith('"') and version.isprintable() and version.isascii()
     with atomic_file(_version_path(part)) as file:
-        file.write_text(version if strong else "")
+        file.write_text(version if strong else "", encoding="utf-8")
 
 
 def _check_hdf5(path: Path, address: str) -> None:

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from safemil.bench.grid import RANDOM, Cell
 from safemil.checks import Range, fit
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
+from safemil.texts import read_json
 
 CELLS = "cells"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
@@ -84,7 +85,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
 def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
     """Write the result of a cell as JSON."""
     with atomic_file(result_file(results, cell)) as file:
-        file.write_text(json.dumps(result) + "\n")
+        file.write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
 def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def run_grid(
             "no cell of the grid has a study, a task and an algorithm that were named; name fewer of them."
         )
     with atomic_file(results / GRID) as file:
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
     missing = [cell for cell in cells if not _is_done(result_file(results, cell))]
     folder = Path(grid.folder)
     without = _sources_without_data(missing, folder)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from safemil.cli.arguments import READING, DataPath, OutFile, PathFlag, Reading, ReadingFlags, TaskFlag
+from safemil.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ def report(
     else:
         piles, options = _piles(path, data, nonpreferred, unlabeled, reading)
         write_run(path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True)
-    print(out)
+    say(out)
 
 
 def _piles(

@@ -23,6 +23,7 @@ from safemil.cli.evidence import evidence
 from safemil.cli.export import export
 from safemil.cli.guard import guard
 from safemil.cli.report import report
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from rich.table import Table
@@ -43,6 +44,7 @@ def train(
     logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
+    preferred: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -69,6 +71,7 @@ def train(
         logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
+        preferred: episodes that somebody has looked at and found good, if there are any
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
@@ -86,9 +89,9 @@ def train(
     from safemil import api
     from safemil.cli import Interrupted
     from safemil.errors import InputError
-    from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
+    from safemil.texts import read_toml
 
     if preferred_share is not None and not 0 <= preferred_share <= 1:
         raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
@@ -96,6 +99,8 @@ def train(
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
     paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    if preferred is not None:
+        paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluate import check_fits, curve
@@ -123,7 +128,7 @@ def train(
         raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
-    print(out)
+    say(out)
 
 
 def score(
@@ -143,7 +148,8 @@ def score(
     Args:
         run: run folder
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
-        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
+        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
+            several seeds, the risk's standard deviation over them too
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
@@ -151,7 +157,7 @@ def score(
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
     from safemil.errors import InputError
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
     check_suffix(out)
@@ -162,8 +168,9 @@ def score(
     log = read_columns(path, None if append else key_columns(contents))
     if append and log is None:
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
-    costs, novelty = trained.cost(held), trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append)
+    costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
+    novelty = trained.novelty(held)
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
@@ -172,7 +179,7 @@ def score(
         console.print(line, highlight=False, markup=False)
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
-    print(out)
+    say(out)
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
@@ -182,7 +189,7 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
         print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
-        print(f"  {lerobot.edit_command(path, riskiest)}")
+        say(f"  {lerobot.edit_command(path, riskiest)}")
 
 
 def algorithms(
@@ -298,7 +305,9 @@ def _load_piles(
 
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
-        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+        name: each.trajectories
+        for name, each in contents.items()
+        if name in needs | {"unlabeled", "preferred"}
     }
     if "annotations" in needs:
         piles["annotations"] = contents["unlabeled"].annotations()

@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 from safemil.data.interchange import Contents, Options, begins_with, check_declared_size
-from safemil.data.table import Loaded, Part, from_parts, to_table
+from safemil.data.parts import Loaded, Part
+from safemil.data.table import from_parts
+from safemil.data.table_writing import to_table
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = (".csv", ".csv.gz", ".csv.zst")

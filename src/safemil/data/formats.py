@@ -33,10 +33,12 @@ from safemil.data.interchange import (
     join_contents,
     listed,
 )
-from safemil.data.table import Loaded, Part, from_parts, with_partition
+from safemil.data.parts import Loaded, Part, with_partition
+from safemil.data.table import from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_file, atomic_folder, marked, require_free
+from safemil.files import atomic_file, atomic_folder
+from safemil.ownership import marked, require_free
 
 
 class Format(Protocol):
@@ -160,13 +162,15 @@ def _describes_itself(path: Path, options: Options) -> bool:
 
 
 def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
-    """Read piles by name; one log gives both, by its incidents, if the options tell them."""
+    """Read piles by name; one log gives two, by its incidents, if the options tell them."""
     if not options.tells_incidents:
         return {name: read(where, options) for name, where in paths.items()}
     logs = paths["unlabeled"]
     contents = read(logs, options)
     with _naming(logs):
-        return split_contents(contents, options)
+        piles = split_contents(contents, options)
+    others = {name: where for name, where in paths.items() if name not in piles}
+    return piles | {name: read(where, options.without_incidents()) for name, where in others.items()}
 
 
 def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:

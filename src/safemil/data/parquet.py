@@ -19,7 +19,9 @@ from safemil.data.interchange import (
     bounds_to_json,
     check_declared_size,
 )
-from safemil.data.table import ROWS_AT_ONCE, Loaded, Part, from_parts, to_table, written_flags
+from safemil.data.parts import ROWS_AT_ONCE, Loaded, Part
+from safemil.data.table import from_parts
+from safemil.data.table_writing import to_table, written_flags
 from safemil.errors import InputError
 
 SUFFIXES: tuple[str, ...] = (".parquet",)
@@ -65,8 +67,9 @@ class File(Loaded):
         texts = 0
         with _damage(), self._opened_for_batches() as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
-                texts += sum(map(_text_size, batch.columns))
-                check_declared_size(self.path, texts)
+                if self.texts:
+                    texts += sum(map(_text_size, batch.columns))
+                    check_declared_size(self.path, texts)
                 yield batch.cast(self._plain(batch.schema)).select(list(names))
 
     def _opened_for_batches(self) -> pq.ParquetFile:

@@ -62,9 +62,10 @@ class Pile(eqx.Module):
     stretch_ends: Int[Array, " steps"] | None  # row after the last step before a gap; None without gaps
     longest: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)  # actions are choices, a column each
+    known_good: int = eqx.field(static=True, default=0)  # of the episodes, the last ones
 
     @staticmethod
-    def of(trajectories: Trajectories, scaler: Scaler) -> "Pile":
+    def of(trajectories: Trajectories, scaler: Scaler, *, known_good: int = 0) -> "Pile":
         return Pile(
             observations=scaler(jnp.asarray(trajectories.observations)),
             actions=jnp.asarray(trajectories.actions),
@@ -77,6 +78,7 @@ class Pile(eqx.Module):
             stretch_ends=_stretch_ends(trajectories),
             longest=int(trajectories.lengths.max()),
             discrete=trajectories.action_categories is not None,
+            known_good=known_good,
         )
 
     @property
@@ -103,7 +105,10 @@ def _stretch_ends(trajectories: Trajectories) -> Int[Array, " steps"] | None:
 
 
 class Dataset(NamedTuple):
-    """The data given to an algorithm: two piles, and true rewards and costs only if it declares the need."""
+    """The data given to an algorithm: two piles, and true rewards and costs only if it declares the need.
+
+    Episodes that are known to be good are the last ones of the unlabeled pile, which says how many they are.
+    """
 
     unlabeled: Pile
     nonpreferred: Pile | None = None
@@ -116,9 +121,11 @@ class Dataset(NamedTuple):
         unlabeled: Trajectories,
         nonpreferred: Trajectories | None = None,
         annotations: Annotations | None = None,
+        preferred: Trajectories | None = None,
     ) -> "Dataset":
+        logs = unlabeled if preferred is None else Trajectories.concatenate([unlabeled, preferred])
         return Dataset(
-            unlabeled=Pile.of(unlabeled, scaler),
+            unlabeled=Pile.of(logs, scaler, known_good=0 if preferred is None else len(preferred)),
             nonpreferred=None if nonpreferred is None else Pile.of(nonpreferred, scaler),
             rewards=None if annotations is None else jnp.asarray(annotations.rewards),
             costs=None if annotations is None else jnp.asarray(annotations.costs),

@@ -15,7 +15,8 @@ import safemil
 from safemil.bench.runner import GRID
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file
+from safemil.ownership import require_free
 
 UNSAFE = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}  # inside a script element
 
