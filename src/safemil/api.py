@@ -336,15 +336,19 @@ class Run:
     def _initial(self, data: Dataset) -> Any:
         return loop.init(self._algorithm, self.config, data, self.seeds)
 
+    def _compact_initial(self, data: Dataset) -> Any:
+        return loop.compact(self._algorithm, self._initial(data))
+
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
-        return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
+        compact = loop.compact(self._algorithm, state)
+        return Checkpoint(update, loop.state_arrays({"state": compact, "scaler": self._scaler}))
 
     def _restore(
         self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
     ) -> None:
         """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
         template, second = (
-            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._compact_initial, each))}
             for each in (data, other or data)
         )
         try:
@@ -487,6 +491,9 @@ class _Recorder:
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(directory, checkpoint, data)
+            self.run._state = loop.derive(
+                self.run._algorithm, self.run.config, self.run._state, data, done=checkpoint.update
+            )
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
