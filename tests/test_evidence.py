@@ -232,6 +232,15 @@ def test_lines_say_what_a_reader_needs():
     assert found.lines()[6] == "Most informative columns: gap, yaw."
 
 
+def test_incidents_that_are_a_rare_outcome_of_a_style_are_named():
+    found = judged(look_alikes=(0.64, 0.012, True))
+    assert found.lines()[3] == (
+        "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look "
+        "like them with AUC 0.64 (p = 0.012). The cost tells incidents; the policy avoids the style as well."
+    )
+    assert not any("rare" in line for line in judged(look_alikes=(0.5, 0.5, False)).lines())
+
+
 def test_known_good_episodes_have_a_line_of_their_own():
     found = judged(preferred_scores=np.full(12, -9.0))
     assert found.preferred_auc is not None

@@ -74,6 +74,9 @@ class Evidence:
     members: int
     agreement: float | None  # mean share of equal votes of two members; None for one member
     chance_agreement: float | None  # if each member voted for as many episodes, chosen at random
+    alike_auc: float  # of incidents against unlabeled episodes that look like them to the second round
+    alike_p: float  # one-sided, against an AUC of 0.5
+    rare: bool  # whether incidents are a rare outcome of a style, by this p-value
     length: Rule
     start: Rule  # best rule on the first steps of a column
     column: Rule  # best rule on a whole column
@@ -94,6 +97,7 @@ class Evidence:
             *self._against_preferred(),
             *self._power(),
             self._share(),
+            *self._rare(),
             *self._agreement(),
             *(self.leaks() or [self._no_leak()]),
             *self._calibration(),
@@ -160,6 +164,15 @@ class Evidence:
         looks = f"{value:.0f}% ({low:.0f} to {high:.0f}) of the unlabeled episodes look like incidents"
         return f"{looks}; {cloned}"
 
+    def _rare(self) -> list[str]:
+        if not self.rare or self.grade == "none":
+            return []
+        return [
+            "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look"
+            f" like them with AUC {self.alike_auc:.2f} (p = {self.alike_p:.3f}). The cost tells incidents; "
+            "the policy avoids the style as well."
+        ]
+
     def _agreement(self) -> list[str]:
         if self.agreement is None:
             return []
@@ -210,7 +223,8 @@ class Evidence:
                 values[name] = Rule(str(rule), *map(float, numbers))
             for name in ("incidents", "unlabeled", "kept", "preferred", "members"):
                 values[name] = int(values[name])
-            for name in ("p_value", "chance_rule"):
+            values["rare"] = bool(values["rare"])
+            for name in ("p_value", "chance_rule", "alike_auc", "alike_p"):
                 values[name] = float(values[name])
             for name in ("smallest_auc", "agreement", "chance_agreement", "calibration"):
                 values[name] = None if values[name] is None else float(values[name])
@@ -254,6 +268,7 @@ def assess(
     unlabeled: Trajectories,
     kept: npt.ArrayLike,
     aggregate: str,
+    look_alikes: tuple[float, float, bool] = (0.5, 1.0, False),
     preferred_scores: npt.ArrayLike = (),
     step_probabilities: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     importance: Mapping[str, float] | None = None,
@@ -263,8 +278,9 @@ def assess(
     """Measure what the scores of held-out episodes tell, and grade it.
 
     `votes` (members, unlabeled episodes) says which episodes each member would clone, `kept` which ones the
-    policy is cloned from; `preferred_scores` are those of episodes that are known to be good.
-    `step_probabilities` are those of held-out steps of incidents and of good episodes.
+    policy is cloned from; `preferred_scores` are those of episodes that are known to be good. `look_alikes`
+    are an AUC, its p-value and whether incidents are rare by it. `step_probabilities` are those of held-out
+    steps of incidents and of good episodes.
     `names` are those of the observation columns, then of the action columns.
     """
     incidents = _scores("incident_scores", incident_scores, len(nonpreferred))
@@ -296,6 +312,9 @@ def assess(
         members=len(ballots),
         agreement=agreement,
         chance_agreement=chance_agreement,
+        alike_auc=look_alikes[0],
+        alike_p=look_alikes[1],
+        rare=look_alikes[2],
         **rules,
         calibration=None if step_probabilities is None else calibration_error(*step_probabilities),
         importance={name: float(value) for name, value in ranked},
