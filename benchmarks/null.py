@@ -19,6 +19,7 @@ from rich.table import Table
 
 from safemil import loop, toy
 from safemil.algorithms import find
+from safemil.algorithms.calibrated import AGGREGATES
 from safemil.algorithms.safemil import FIRST_ROUND
 from safemil.arrays import Doubles
 from safemil.data import Trajectories
@@ -80,7 +81,7 @@ def graded(name: Any, draw: int, random: bool) -> Row:
 
 
 def grade_of(incidents: Doubles, unlabeled: Doubles) -> Row:
-    auc, p_value = float(pairs_won(incidents, unlabeled)), rank_sum_p(incidents, unlabeled)
+    auc, p_value = float(pairs_won(incidents, unlabeled)), rank_sum_p(incidents, unlabeled, len(AGGREGATES))
     share = None
     if p_value < WEAK:
         share, _ = share_interval(incidents, unlabeled, np.random.default_rng(0))

@@ -6,6 +6,7 @@ import types
 import jax
 import numpy as np
 import pytest
+from tests.conftest import random_episodes
 
 import safemil
 from safemil.algorithms import bc
@@ -323,3 +324,23 @@ def test_strict_training_without_evidence_stops_before_a_policy_is_cloned(train,
 def test_strict_needs_an_algorithm_that_measures_evidence(unlabeled):
     with pytest.raises(InputError, match="bc with these settings measures no evidence"):
         safemil.train("bc", unlabeled=unlabeled, strict=True)
+
+
+def test_an_incident_and_another_episode_train_and_their_evidence_says_what_they_can_support(
+    train, unlabeled, nonpreferred
+):
+    run = train(nonpreferred=nonpreferred.take([0]), unlabeled=unlabeled.take([0]), members=4)
+    assert all(np.isfinite(each).all() for each in run.cost(unlabeled))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert any("no AUC would be evidence: more are needed" in line for line in run.evidence.lines())
+
+
+def test_one_kind_of_episodes_alone_is_no_evidence(train, unlabeled):
+    """Both piles hold the same kind of random episodes."""
+    run = train(nonpreferred=random_episodes([6] * 12, seed=11), unlabeled=random_episodes([6] * 30, seed=12))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert run.evidence.lines()[1].endswith("this may be chance.")
+    costs = np.concatenate(run.cost(unlabeled))
+    assert ((costs > 0) & (costs < 1)).all()

@@ -82,6 +82,8 @@ def test_two_incidents_need_to_be_among_the_very_highest():
     assert smallest_auc(2, 50) == pytest.approx(95 / 100)
     assert smallest_auc(1, 99) is None  # the highest of 100 has p = 0.01, which is not below it
     assert smallest_auc(1, 100) == 1
+    assert smallest_auc(1, 200, tried=3) is None
+    assert smallest_auc(1, 300, tried=3) == 1  # 3 / 301 is below 0.01
 
 
 def test_the_ceiling_falls_by_half_of_the_share():

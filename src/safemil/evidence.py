@@ -8,7 +8,8 @@ incidents with those of unlabeled episodes, and both with what trivial rules rea
   be estimated, at least half way from 0.5 to its ceiling;
 - weak: all else.
 
-p is that of the one-sided rank-sum test. Half way means that an episode with an incident ranks above one
+p is that of the one-sided rank-sum test, times the number of aggregates among which the best was chosen
+(Bonferroni). Half way means that an episode with an incident ranks above one
 without in three of four pairs. docs/evidence.md says how often the grades are right in simulations.
 """
 
@@ -67,7 +68,7 @@ class Evidence:
     preferred_auc: Interval | None  # of held-out incidents against these; None if there are none
     aggregate: str  # of an episode's costs, its score
     auc: Interval  # of held-out incidents against unlabeled episodes
-    p_value: float  # one-sided, against an AUC of 0.5
+    p_value: float  # one-sided, against an AUC of 0.5, times the number of aggregates tried
     smallest_auc: float | None  # that would not be graded "none"; None if there is none
     share: Interval | None  # of the unlabeled episodes look like incidents
     share_unknown: str  # why `share` is None, else empty
@@ -268,6 +269,7 @@ def assess(
     unlabeled: Trajectories,
     kept: npt.ArrayLike,
     aggregate: str,
+    tried: int = 1,
     look_alikes: tuple[float, float, bool] = (0.5, 1.0, False),
     preferred_scores: npt.ArrayLike = (),
     step_probabilities: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
@@ -278,16 +280,16 @@ def assess(
     """Measure what the scores of held-out episodes tell, and grade it.
 
     `votes` (members, unlabeled episodes) says which episodes each member would clone, `kept` which ones the
-    policy is cloned from; `preferred_scores` are those of episodes that are known to be good. `look_alikes`
-    are an AUC, its p-value and whether incidents are rare by it. `step_probabilities` are those of held-out
-    steps of incidents and of good episodes.
+    policy is cloned from. The `aggregate` is the best of as many as were `tried`. `preferred_scores` are
+    those of episodes that are known to be good. `look_alikes` are an AUC, its p-value and whether incidents
+    are rare by it. `step_probabilities` are those of held-out steps of incidents and of good episodes.
     `names` are those of the observation columns, then of the action columns.
     """
     incidents = _scores("incident_scores", incident_scores, len(nonpreferred))
     others = _scores("unlabeled_scores", unlabeled_scores, len(unlabeled))
     known = _scores("preferred_scores", preferred_scores, np.size(preferred_scores))
     rng = np.random.default_rng(seed)
-    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others)
+    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others, tried)
     share, unknown = (
         share_interval(incidents, others, rng) if p_value < WEAK else (None, "the scores don't tell")
     )
@@ -306,7 +308,7 @@ def assess(
         aggregate=aggregate,
         auc=auc,
         p_value=p_value,
-        smallest_auc=smallest_auc(len(incidents), len(others)),
+        smallest_auc=smallest_auc(len(incidents), len(others), tried),
         share=share,
         share_unknown=unknown,
         members=len(ballots),
@@ -333,16 +335,19 @@ def grade(auc: float, p_value: float, share: float | None) -> Grade:
     return "strong" if p_value < STRONG and auc >= STRONG_AUC and way >= STRONG_WAY else "weak"
 
 
-def rank_sum_p(incidents: Doubles, unlabeled: Doubles) -> float:
-    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties."""
+def rank_sum_p(incidents: Doubles, unlabeled: Doubles, tried: int = 1) -> float:
+    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties.
+
+    It is multiplied by the number of scores that were tried, of which these are the best.
+    """
     from scipy.stats import mannwhitneyu  # takes a second to import
 
     if np.ptp(np.concatenate([incidents, unlabeled])) == 0:
         return 1.0
-    return float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue)
+    return min(tried * float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue), 1.0)
 
 
-def smallest_auc(incidents: int, unlabeled: int) -> float | None:
+def smallest_auc(incidents: int, unlabeled: int, tried: int = 1) -> float | None:
     """Find the smallest AUC that is not graded "none", by bisection; None if there is none.
 
     >>> smallest_auc(3, 5), smallest_auc(1, 50)  # 1 of 56 orders is no rarer than p = 0.01
@@ -353,7 +358,7 @@ def smallest_auc(incidents: int, unlabeled: int) -> float | None:
         each, rest = divmod(pairs, incidents)  # incident i is above `each` unlabeled episodes, or one more
         above = each + (np.arange(incidents) < rest)
         scores = above - 0.5 + np.arange(incidents) / (4 * incidents)
-        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64)) < WEAK
+        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64), tried) < WEAK
 
     low, high = 0, incidents * unlabeled
     if not significant(high):

@@ -52,6 +52,13 @@ def test_unlabeled_steps_count_as_good_by_what_bad_ones_leave():
     np.testing.assert_allclose((good * logits).sum() / good.sum(), -1.0, atol=0.1)
 
 
+def test_a_pile_without_any_steps_gives_a_finite_curve():
+    none = jnp.zeros(5)
+    curve, good = fit_curve(jnp.arange(5.0), Masses(none, none, none), jnp.array(0.5))
+    assert np.isfinite(curve(jnp.arange(5.0))).all()
+    assert np.isfinite(good).all()
+
+
 def test_piles_that_are_alike_give_one_half_everywhere():
     rng = np.random.default_rng(1)
     logits = jnp.asarray(rng.normal(size=4000), jnp.float32)

@@ -554,6 +554,7 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
         "unlabeled_scores": learner.first_ranking.unlabeled[:unknown],
         "preferred_scores": learner.first_ranking.unlabeled[unknown:],
         "aggregate": jnp.array(AGGREGATES)[learner.first_ranking.aggregate],
+        "tried": jnp.array(len(AGGREGATES)),
         "kept": kept(learner.ranking, known_good)[:unknown],
         "votes": learner.ranking.votes[:, :unknown],
         "incident_probabilities": learner.calibration.incidents,

@@ -74,7 +74,8 @@ def fit_curve(
     filled = binned(mixture)
     middle = binned(mixture * logits) / jnp.maximum(filled, TINY)
     knots = jax.lax.cummax(jnp.where(filled > 0, middle, -jnp.inf))
-    knots = jnp.where(jnp.isfinite(knots), knots, knots[jnp.argmax(jnp.isfinite(knots))])
+    lowest = jnp.where(filled.any(), knots[jnp.argmax(filled > 0)], 0)
+    knots = jnp.where(jnp.isfinite(knots), knots, lowest)  # bins below it are empty
     as_good = (good / jnp.maximum(others, TINY))[bins] * masses.unlabeled
     return Curve(knots, rising, jnp.ones(())), as_good
 
