@@ -13,18 +13,7 @@ from safemil.data import Trajectories
 from safemil.errors import InputError, NoEvidenceError
 from safemil.evidence import Evidence
 from safemil.runs import RunDirectory
-
-SMALL = {
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-}
+from small import SMALL
 
 
 @pytest.fixture(scope="module")
