@@ -217,7 +217,7 @@ def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, 
     [
         (["tran"], 'no command "tran"; did you mean "train"?'),
         (["train", "safemill", "--out", "x"], 'no algorithm "safemill"; did you mean "safemil"?'),
-        (["train", "safemil", "--out", "x"], "which episodes? give --unlabeled"),
+        (["train", "safemil", "--out", "x"], "no episodes given; give --unlabeled"),
         (["train", "safemil", "--out", "x", "--unlabeled", "nothing.parquet"], "nothing.parquet"),
         (["train", "safemil", "--out", "x", "--set", "betta=1"], 'no setting "betta"; did you mean "beta"?'),
         (["train", "safemil", "--out", "x", "--set", "beta=0"], "beta must be above 0, got 0.0"),

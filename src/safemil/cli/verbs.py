@@ -272,12 +272,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -286,7 +286,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}

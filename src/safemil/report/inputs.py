@@ -119,9 +119,7 @@ def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Conte
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)
     if unlabeled.costs is not None and not np.isfinite(unlabeled.costs.astype(np.float64)).all():
-        warnings.warn(
-            f"some costs in {path} are not finite; hindsight is left out.", InputWarning, stacklevel=2
-        )
+        warnings.warn(f"some costs in {path} are not finite; they are left out.", InputWarning, stacklevel=2)
         return replace(unlabeled, costs=None, rewards=None)
     return unlabeled
 
