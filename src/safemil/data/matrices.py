@@ -121,7 +121,7 @@ def _fill(into: npt.NDArray[Any], array: pa.Array, name: str, seen: Seen, first:
     seen.empty[entries] += empty
     low, high = values.min(), values.max()
     if not (low >= -LARGEST and high <= LARGEST):  # tell which columns
-        low, high = values.min(axis=0), values.max(axis=0)
+        low, high = ([each(column) for column in values.T] for each in (np.min, np.max))
     _note(seen, entries, low, high)
 
 
