@@ -531,8 +531,8 @@ class _Recorder:
             updates = self.run.config.updates
             warnings.warn(
                 f"{directory.path} goes on to {updates:,} updates instead of {earlier:,}; the policy's "
-                "learning rate, which decays to 0 by the last update, rises again, so the result is not that of a run "
-                f"begun with {updates:,}.",
+                "learning rate, which decays to 0 by the last update, rises again, so the result is not that "
+                f"of a run begun with {updates:,}.",
                 InputWarning,
                 stacklevel=5,
             )
