@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
+RunFlag = Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
@@ -58,6 +59,8 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
+    init_from: RunFlag = None,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -78,13 +81,15 @@ def train(
         seed: number of the first seed
         seeds: how many seeds to train side by side
         preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
-        resume: continue the run in the folder
+        resume: continue the run in the folder; --set updates=N may be raised
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
+        init_from: run whose networks, normaliser and columns to start from
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -122,6 +127,8 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            loggers=log,
+            init_from=init_from,
             **settings,
         )
     except KeyboardInterrupt as stopped:
