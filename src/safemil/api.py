@@ -31,6 +31,8 @@ from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
+from safemil.labels import FILE as LABELS
+from safemil.labels import Labels, Sorted, joined
 from safemil.loggers import Loggers, OnLog
 from safemil.loggers import check as check_loggers
 from safemil.ownership import is_free
@@ -172,6 +174,18 @@ class Run:
         of them has names. A missing column and other action bounds are errors.
         """
         return self._schema.match(trajectories)
+
+    @property
+    def labels(self) -> Labels | None:
+        """Judgements that the run was trained with, from its folder; None without any."""
+        found = self.path and self.path / LABELS
+        return Labels.load(found) if found and found.exists() else None
+
+    def sorted_by_labels(self, unlabeled: Trajectories) -> Sorted:
+        """Sort unlabeled episodes by the labels of training; without any, all of them stay unlabeled."""
+        if self.labels is None:
+            return Sorted(unlabeled, None, None)
+        return self.labels.split(unlabeled, move_fine="preferred" in self._algorithm.ACCEPTS)
 
     @overload
     def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
@@ -366,6 +380,7 @@ def train(
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
     preferred: Trajectories | None = None,
+    labels: Labels | str | os.PathLike[str] | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -394,7 +409,9 @@ def train(
     the result that an uninterrupted run would have given.
 
     `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
-    among the unlabeled ones too are taken out there. `annotations` are true rewards and costs of the
+    among the unlabeled ones too are taken out there. `labels` are a reviewer's judgements of unlabeled
+    episodes, or the file that a report downloads: incidents move to the non-preferred pile, fine ones to the
+    preferred one if the algorithm has use for it. `annotations` are true rewards and costs of the
     unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
     and at the end; the values of each seed that it returns are added to the metrics. It does not change
     training.
@@ -419,6 +436,15 @@ def train(
     if parent is not None:
         unlabeled = parent.match(unlabeled)
     unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+    judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
+    if judged is not None:
+        if annotations is not None:
+            raise InputError(
+                "true rewards and costs are of every episode; leave out `labels=...` beside them."
+            )
+        sorted_out = judged.split(unlabeled, move_fine="preferred" in found.ACCEPTS)
+        nonpreferred, preferred = _with_judged(sorted_out, unlabeled, nonpreferred, preferred)
+        unlabeled = sorted_out.unlabeled
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     preferred = _known_good(found, unlabeled, nonpreferred, preferred)
     offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
@@ -446,6 +472,8 @@ def train(
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if judged is not None and run.path is not None:
+            judged.save(run.path / LABELS)
         logged.begin(run.path, run._described())
         if strict:
             recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
@@ -818,6 +846,20 @@ def _known_good(
             f"{preferred.ids[shared[0]]}); take them out of one pile."
         )
     return preferred
+
+
+def _with_judged(
+    sorted_out: Sorted,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> tuple[Trajectories | None, Trajectories | None]:
+    """Add the judged episodes to the pile of their kind."""
+    if nonpreferred is not None and sorted_out.incidents is not None:
+        nonpreferred = matched(nonpreferred, unlabeled, PILE)
+    if preferred is not None and sorted_out.fine is not None:
+        preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    return joined(nonpreferred, sorted_out.incidents), joined(preferred, sorted_out.fine)
 
 
 def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:

@@ -46,6 +46,7 @@ def train(
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     preferred: PathFlag = None,
+    labels: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -75,6 +76,7 @@ def train(
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
         preferred: episodes that somebody has looked at and found good, if there are any
+        labels: labels.json that a report has downloaded: which unlabeled episodes are incidents, which fine
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
@@ -116,6 +118,7 @@ def train(
         run = api.train(
             algorithm,
             **piles,
+            labels=labels,
             preset=preset,
             seed=seed,
             seeds=seeds,
