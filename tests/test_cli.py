@@ -40,6 +40,27 @@ def train_command(folder, *more):
     return ["train", "safemil", *piles, *SMALL, *more]
 
 
+def test_a_run_can_not_make_a_report_read_other_files_than_it_was_trained_on(folder, tmp_path, capsys):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    rng = np.random.default_rng(0)
+    secret = safemil.Trajectories(rng.normal(size=(8, 3)), rng.uniform(-1, 1, (8, 2)), [8], ids=["secret"])
+    safemil.save(tmp_path / "private.parquet", secret)
+    noted = json.loads((tmp_path / "run" / "data.json").read_text())
+    noted["paths"] = {
+        "unlabeled": ["../private.parquet"],
+        "nonpreferred": [str(folder / "incidents.parquet")],
+    }
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    for command in (["report", "--out", "page.html"], ["export", "--out", "policy.safetensors"]):
+        verb, *flags = command
+        assert main([verb, str(tmp_path / "run"), flags[0], str(tmp_path / flags[1])]) == 2
+        assert "give their path by --unlabeled" in capsys.readouterr().err
+        assert not (tmp_path / flags[1]).exists()
+    noted["paths"]["unlabeled"] = [str(folder / "logs.parquet")]
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "policy.safetensors")]) == 0
+
+
 def clone_command(*more):
     return [
         "train",

@@ -46,7 +46,17 @@ def report(
         write_bench(path, out, overwrite=overwrite)
     else:
         piles, options = _piles(path, data, nonpreferred, unlabeled, reading)
-        write_run(path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True)
+        write_run(
+            path,
+            out,
+            piles,
+            options,
+            noted=data is None and unlabeled is None,
+            compare=compare,
+            task=task,
+            overwrite=overwrite,
+            progress=True,
+        )
     say(out)
 
 
