@@ -118,19 +118,20 @@ def compare(
     data = Dataset.of(scaler, drawn.unlabeled, annotations=drawn.annotations)
     method = find("coptidice")
     state, (_, keys) = loop.init(method, config, data, [seed]), loop.seed_keys([seed])
+    nothing = loop.no_metrics(method, config, state, data, keys)
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
     with (
         other_side([*command, str(seed)], config, data) as other,
         bar(f"{task}, seed {seed}", config.updates) as shown,
     ):
         for first in range(0, config.updates, TURN):
-            steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
+            count = min(TURN, config.updates - first)
             began = time.perf_counter()
-            state, metrics, _ = loop.advance(method, config, state, data, keys, steps)
+            state, metrics, _ = loop.advance(method, config, state, data, keys, first, count, nothing)
             jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
-            times["ours"].append((time.perf_counter() - began) / len(steps))
-            times["theirs"].append(other.train(len(steps)) / len(steps))
-            shown.at(first + len(steps))
+            times["ours"].append((time.perf_counter() - began) / count)
+            times["theirs"].append(other.train(count) / count)
+            shown.at(first + count)
         actor = other.actor()
     bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
     schema = Schema.of(drawn.unlabeled, [], scaler.deviation)

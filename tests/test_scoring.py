@@ -96,6 +96,19 @@ def score(folder, log, name, *flags, out="risk.parquet", path):
     return READ[out[out.index(".") :]](path / out) if code == 0 else code
 
 
+def test_a_run_of_several_seeds_writes_how_far_they_disagree(folder, tmp_path):
+    piles = ["--unlabeled", f"{folder}/logs.parquet", "--nonpreferred", f"{folder}/bad.parquet"]
+    out = ["--seeds", "2", "--out", f"{tmp_path}/run"]
+    assert main(["train", "safemil", *piles, *COLUMNS, *BOUNDS, *SET, *out]) == 0
+    assert main(["score", f"{tmp_path}/run", f"{folder}/logs.parquet", "--out", f"{tmp_path}/risk.csv"]) == 0
+    found = pyarrow.csv.read_csv(tmp_path / "risk.csv")
+    assert found.column_names == ["drive", "stamp", "risk", "novelty", "risk_spread"]
+    trained = safemil.Run.load(tmp_path / "run")
+    spread = trained.cost(trained.read(folder / "logs.parquet"), spread=True)
+    written = np.sort(found["risk_spread"].to_numpy())
+    np.testing.assert_allclose(written, np.sort(np.concatenate(spread.deviation)), rtol=1e-5)
+
+
 def test_risk_keeps_the_logs_own_columns_values_and_types(folder, log, expected):
     assert expected.column_names == ["drive", "stamp", "risk", "novelty"]
     assert expected.select(["drive", "stamp"]).equals(log.select(["drive", "stamp"]))

@@ -41,14 +41,19 @@ def save_risk(
     log: pa.Table | None = None,
     *,
     append: bool = False,
+    spread: Costs | None = None,
 ) -> None:
     """Write `risk` and `novelty` of each step beside its episode and step, as the log has them.
+
+    `spread`, the standard deviation of the risk over seeds, becomes the column `risk_spread`.
 
     `log` are these columns of a table, under their own names. With `append` it holds all columns, and every
     row is written: risk is empty where a row is no step.
     """
     check_suffix(Path(path))
     found = {"risk": np.concatenate(costs), "novelty": np.concatenate(novelty)}
+    if spread is not None:
+        found["risk_spread"] = np.concatenate(spread)
     if log is None or contents.step_rows is None:
         table = _with_columns(_keys(contents), found)
     elif append:

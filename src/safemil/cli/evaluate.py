@@ -5,6 +5,7 @@ from typing import Annotated
 import tyro
 
 from safemil.cli.arguments import RunPath
+from safemil.terminal import say
 
 
 def evaluate(
@@ -48,4 +49,4 @@ def evaluate(
     terminal = console()
     terminal.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
     terminal.print(table)
-    print(run / FILE)
+    say(run / FILE)

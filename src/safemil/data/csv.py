@@ -23,6 +23,7 @@ SEPARATORS = ",;\t"
 COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 LONGEST_HEADER = 1 << 20  # bytes
 PIECE = 2 << 20  # bytes that are parsed at once
+BYTES_OF_LETTER = 4  # a digit and a comma become a number of eight bytes
 MOST_COLUMNS = 20_000  # Arrow takes some kilobytes for each
 
 
@@ -135,12 +136,13 @@ def write(path: Path, contents: Contents) -> None:
 
 def _check_unpacked_size(path: Path) -> None:
     """Unpack a compressed file once, piece by piece, to learn how much it holds."""
-    compression, size = _compression(path), 0
+    compression, size, rows = _compression(path), 0, 0
     if compression is not None:
         with pa.input_stream(str(path), compression=compression) as stream:
             while piece := stream.read(LONGEST_HEADER):
                 size += len(piece)
-                check_declared_size(path, size)
+                rows += max(piece.count(b"\n"), piece.count(b"\r"))
+                check_declared_size(path, BYTES_OF_LETTER * size, rows=rows)
 
 
 def _compression(path: Path) -> str | None:

@@ -55,7 +55,8 @@ def read(path: Path, options: Options) -> Contents:
         with h5py.File(path, "r") as file:
             datasets = _checked_datasets(file)
             extras = _checked_extras(file, datasets)
-            check_declared_size(path, sum(map(_declared_size, (*datasets.values(), *extras.values()))))
+            declared = sum(map(_declared_size, (*datasets.values(), *extras.values())))
+            check_declared_size(path, declared, rows=len(datasets["actions"]))
             return _read(datasets, extras, options)
     except InputError:
         raise

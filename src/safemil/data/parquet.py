@@ -20,6 +20,7 @@ from safemil.data.interchange import (
     bounds_to_json,
     check_declared_size,
 )
+from safemil.data.parquet_footer import values_declared
 from safemil.data.parts import ROWS_AT_ONCE, Loaded, Part
 from safemil.data.table import from_parts
 from safemil.data.table_writing import to_table, written_flags
@@ -113,12 +114,10 @@ def declared_size(metadata: pq.FileMetaData) -> int:
 
 
 def _check_size(path: Path, file: pq.ParquetFile) -> None:
-    """Compare what a file declares with its size; for columns of lists, what the first row holds counts."""
-    check_declared_size(path, declared_size(file.metadata))
+    """Compare what a file declares with its size; each entry of a list counts."""
+    check_declared_size(path, declared_size(file.metadata), rows=file.metadata.num_rows)
     if any(pa.types.is_nested(field.type) for field in file.schema_arrow):
-        for first in file.iter_batches(1):
-            check_declared_size(path, first.nbytes * file.metadata.num_rows)
-            return
+        check_declared_size(path, 8 * values_declared(path))
 
 
 def _text_size(column: pa.Array | pa.ChunkedArray) -> int:
