@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
+    from safemil.data.interchange import Unreadable
 
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
@@ -144,7 +145,7 @@ def info(
     Args:
         path: files, folders, quoted patterns, or a store of episodes
         json: print the description as JSON
-        strict: end with exit code 1 if an episode was passed over
+        strict: end with exit code 1 if there is any fault
         plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
     from dataclasses import replace
@@ -157,7 +158,12 @@ def info(
     try:
         contents = read(path, options)
     except Unreadable as error:
-        _print_raw_columns(error.columns)
+        if json:
+            columns = [each._asdict() for each in error.columns]
+            found = {"episodes": 0, "declared": error.declared, "columns": columns}
+            print(dumps(found | {"faults": error.faults, "notes": error.notes}, indent=2))
+        else:
+            _print_raw_columns(error)
         raise
     description = describe_contents(contents, options)
     if json:
@@ -263,7 +269,7 @@ def _print_description(path: str, description: "Description") -> None:
     if description.constant:
         lines.append(f"constant columns: {', '.join(description.constant)}")
     lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
-    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"note: {note}" for note in description.notes]
     lines += [f"suspicious: {line}" for line in description.folded()]
     lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
     low, high = description.fitting_bounds()
@@ -275,13 +281,16 @@ def _print_description(path: str, description: "Description") -> None:
         terminal.print(line, soft_wrap=True)
 
 
-def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
+def _print_raw_columns(log: "Unreadable") -> None:
     from safemil.terminal import console
 
-    table = _table("column", "low", "high", "empty")
-    for each in columns:
-        table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
-    console().print(table, soft_wrap=True)
+    table = _table("column", "low", "high", "empty", "repeated")
+    for each in log.columns:
+        shares = f"{each.empty:.1%}", f"{each.constant:.1%}"
+        table.add_row(each.name, f"{each.low:.4g}", f"{each.high:.4g}", *shares)
+    declared = "" if log.declared is None else f"; {log.declared} declared, all passed over for their faults"
+    for line in (f"0 episodes{declared}", table, *(f"note: {note}" for note in log.notes)):
+        console().print(line, soft_wrap=True)
 
 
 def _summary(path: str, description: "Description") -> list[str]:
