@@ -49,7 +49,7 @@ def kind_of(number: int) -> str:
 
 def run_case(seed: int, number: int, materials: Path) -> Outcome:
     """Run one case in this process."""
-    from case import Case, WrongSuccess
+    from case import Case, WrongSuccess, peak_memory
     from kinds import KINDS
 
     from safemil.errors import InputError
@@ -59,7 +59,7 @@ def run_case(seed: int, number: int, materials: Path) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="safemil-fuzz-") as folder:
         case = Case(seed, number, materials, Path(folder))
         _ = case.values  # drawn before the memory is measured
-        before = _peak_after_reset()
+        case.prepared()
         try:
             function(case)
             found = Outcome(number, kind, "accepted")
@@ -69,21 +69,10 @@ def run_case(seed: int, number: int, materials: Path) -> Outcome:
             found = Outcome(number, kind, "wrong success", str(error)[:500])
         except Exception:
             found = Outcome(number, kind, "traceback", traceback.format_exc()[-3000:])
-        taken = (_peak() - before) // 1000
+        taken = (peak_memory() - case.memory) // 1000
     if found.clean and taken > MEGABYTES:
         return Outcome(number, kind, "memory", f"{taken} MB")
     return found
-
-
-def _peak_after_reset() -> int:
-    """Memory of this process in kB, after which `_peak` counts anew."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
-
-
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def serve(connection: Connection, seed: int, materials: Path) -> None:
