@@ -23,6 +23,7 @@ SECONDS = 30  # of the processor that a case may take
 WAITING = 120  # seconds that may pass, on a machine with other work
 MEGABYTES = 500  # above the idle child that a case may take
 SPARE = 6 << 30  # address space that a child may take beyond what it has when idle
+DONE = "made"  # file that is written last into the folder of valid inputs
 HERE = Path(__file__).parent
 
 
@@ -189,6 +190,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the cases to run again")
     parser.add_argument("--kinds", nargs="*", help="only cases of these kinds")
+    parser.add_argument(
+        "--materials", type=Path, help="folder of valid inputs, to be made once for many runs"
+    )
     parser.add_argument("--log", type=Path, default=Path("fuzz.jsonl"), help="file for each defect")
     given = parser.parse_args()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parents[1] / ".pytest_cache" / "jax"))
@@ -197,14 +201,15 @@ def main() -> int:
     from materials import build
 
     with tempfile.TemporaryDirectory(prefix="safemil-fuzz-materials-") as name:
-        build(Path(name))
+        materials = given.materials or Path(name, "made")
+        if not (materials / DONE).exists():
+            materials.mkdir()
+            build(materials)
+            (materials / DONE).touch()
         if given.only:
             for number in given.only:
-                print(
-                    json.dumps(asdict(run_case(given.seed, number, Path(name))), indent=2).replace(
-                        "\\n", "\n"
-                    )
-                )
+                found = json.dumps(asdict(run_case(given.seed, number, materials)), indent=2)
+                print(found.replace("\\n", "\n"))
             return 0
         numbers = [
             number
@@ -212,7 +217,7 @@ def main() -> int:
             if not given.kinds or kind_of(number) in given.kinds
         ]
         given.log.unlink(missing_ok=True)
-        outcomes = campaign(numbers, given.seed, Path(name), given.log)
+        outcomes = campaign(numbers, given.seed, materials, given.log)
     print(summary(outcomes))
     defects = sum(not each.clean for each in outcomes)
     print(f"\nseed {given.seed}: {len(outcomes)} cases, {defects} defects")
