@@ -123,6 +123,18 @@ def init(
     )
 
 
+def compact(learner: Learner) -> Learner:
+    """Leave out what `derive` computes."""
+    empty = jnp.zeros(0, jnp.int32)
+    return learner._replace(moments=Moments(empty, empty))
+
+
+def derive(learner: Learner, window: int, data: Dataset) -> Learner:
+    """Compute what `compact` has left out."""
+    assert data.nonpreferred is not None
+    return learner._replace(moments=moments(data.nonpreferred, window))
+
+
 def _networks(members: int, hidden: tuple[int, ...], data: Dataset, key: Array) -> ScalarNet:
     inputs = data.unlabeled.observation_size + data.unlabeled.action_size
     return jax.vmap(lambda key: ScalarNet(inputs, hidden, key=key))(jax.random.split(key, members))

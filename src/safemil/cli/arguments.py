@@ -22,7 +22,11 @@ OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 NameFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-LogPaths = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="LOGS ...")]
+LogPaths = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="LOGS ...", help_behavior_hint="(one or more)"),
+]
 Fills = Annotated[
     tuple[str, ...],
     tyro.conf.UseAppendAction,

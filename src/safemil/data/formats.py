@@ -224,7 +224,7 @@ def _files(paths: Paths) -> list[File]:
     given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
-        raise InputError("which files? got no path.")
+        raise InputError("need at least one file, folder or pattern.")
     top = os.path.commonpath([path.parent for path in found])
     return sorted(
         (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),

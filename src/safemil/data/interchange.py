@@ -257,8 +257,9 @@ def check_declared_size(path: Path, declared: int, *, rows: int = 0) -> None:
     `declared` counts the bytes of the columns; each of the rows takes some more, for its episode and step.
     """
     declared += BYTES_OF_ROW * rows
-    files = path.rglob("*") if path.is_dir() else [path]
-    size = sum(each.stat().st_size for each in files if each.is_file())
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    files = inside if path.is_dir() else iter([path])
+    size = sum(os.path.getsize(each) for each in files if os.path.isfile(each))
     if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
         raise InputError(
             f"there are {size:,} bytes, but they declare {declared:,} bytes of data: they are damaged, or "

@@ -126,7 +126,7 @@ class Graph:
         work = 0
         for node in self.nodes:
             if node.op not in OPERATORS or node.attributes.keys() != ATTRIBUTES.get(node.op, set()):
-                raise InputError(f'its node "{node.op}" is none that this version knows')
+                raise InputError(f'this version does not know its operation "{node.op}"')
             arguments = [known[name] for name in node.inputs]
             work += _work(node.op, arguments)
             if work > MOST_WORK:
