@@ -103,7 +103,7 @@ def train(
     paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
         pile = piles["unlabeled"]
         check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)

@@ -18,7 +18,7 @@ from safemil.data.formats import read_like, read_piles
 from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.errors import InputWarning
-from safemil.evaluate import Evaluation, check_fits
+from safemil.evaluation import Evaluation, check_fits
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
 
@@ -65,7 +65,7 @@ def gather(
     truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
-    task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
@@ -91,6 +91,12 @@ def gather(
         compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
+
+
+def _task_of(evaluated: Evaluation | None) -> str | None:
+    """Task of an evaluation; None for one in an environment that is no task of the catalog."""
+    known = evaluated is not None and catalog.plain_name(evaluated.task) in catalog.names()
+    return evaluated.task if evaluated is not None and known else None
 
 
 def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
