@@ -23,19 +23,19 @@ from safemil import stats
 from safemil.data import Trajectories
 from safemil.evaluation import Evaluation, record
 
-CARS = 8  # seen, the own one first
+CARS = 7  # seen, the own one first
 LANE, LENGTH = 4.0, 5.0  # m, width of a lane and length of a car
 RANGES = {"x": [-100, 100], "y": [-16, 16], "vx": [-40, 40], "vy": [-40, 40]}  # m and m/s, scaled to [-1, 1]
 SCALES = [1, *(high for _, high in RANGES.values())]
 LEFT, STAY, RIGHT, FASTER, SLOWER = range(5)
 NAMES = [f"{what}_{car}" for car in range(CARS) for what in ("presence", *RANGES)]
 HIGHWAY: dict[str, Any] = {
-    "lanes_count": 4,
-    "vehicles_count": 20,
+    "lanes_count": 3,
+    "vehicles_count": 12,
     "vehicles_density": 1.5,
-    "duration": 20,  # s
+    "duration": 15,  # s
     "policy_frequency": 2,  # Hz
-    "simulation_frequency": 6,
+    "simulation_frequency": 4,
     "observation": {
         "type": "Kinematics",
         "vehicles_count": CARS,
@@ -55,9 +55,9 @@ class Settings:
 
     folder: Path = Path("highway")
     """Folder for logs and runs; what is there already is not made again."""
-    drives: int = 400
+    drives: int = 160
     """Number of recorded drives."""
-    reported: int = 50
+    reported: int = 25
     """Number of crashes that were reported as incidents."""
     seeds: int = 3
     """Number of seeds of each training."""

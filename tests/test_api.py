@@ -185,6 +185,46 @@ def test_an_episode_in_both_piles_is_warned_about(train, unlabeled):
         train(nonpreferred=unlabeled.take([2]))
 
 
+def test_known_good_episodes_are_taken_out_of_the_unlabeled_ones_and_recorded(train, unlabeled, tmp_path):
+    known = unlabeled.take([0, 2])
+    run = train(preferred=known, out=tmp_path / "run")
+    assert run.evidence is not None
+    assert (run.evidence.unlabeled, run.evidence.preferred) == (2, 2)
+    apart = train(preferred=known, unlabeled=unlabeled.take([1, 3]))
+    for ours, theirs in zip(jax.tree.leaves(run._state), jax.tree.leaves(apart._state), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    loaded = safemil.Run.load(tmp_path / "run")
+    assert loaded.evidence == run.evidence
+    np.testing.assert_array_equal(loaded.cost(known)[0], run.cost(known)[0])
+    for others in ({}, {"preferred": unlabeled.take([0])}):
+        with pytest.raises(InputError, match=r"other data \(preferred_sha256 differs\)"):
+            train(out=tmp_path / "run", resume=True, **others)
+    train(preferred=known, out=tmp_path / "run", resume=True)
+
+
+def test_preferred_episodes_that_contradict_the_other_piles_are_refused(train, unlabeled, nonpreferred):
+    with pytest.raises(InputError, match=r"1 of the 1 preferred episodes are non-preferred too \(first: 1\)"):
+        train(preferred=nonpreferred.take([1]))
+    with pytest.raises(InputError, match="every unlabeled episode is preferred"):
+        train(preferred=unlabeled)
+    with pytest.raises(InputError, match="but the preferred pile has 5"):
+        train(preferred=Trajectories(np.zeros((4, 5)), np.zeros((4, 2)), [4]))
+
+
+def test_preferred_episodes_are_refused_where_they_have_no_use(unlabeled, nonpreferred):
+    with pytest.raises(InputError, match="bc has no use for known good episodes"):
+        safemil.train("bc", unlabeled=unlabeled, preferred=unlabeled.take([0]))
+    with pytest.raises(InputError, match="bags have no use for known good episodes"):
+        safemil.train(
+            "safemil",
+            preset="paper",
+            length=3,
+            unlabeled=unlabeled,
+            nonpreferred=nonpreferred,
+            preferred=unlabeled.take([0]),
+        )
+
+
 def test_a_missing_pile_is_asked_for(unlabeled):
     with pytest.raises(InputError, match=r"give them as `nonpreferred=...`"):
         safemil.train("safemil", unlabeled=unlabeled)

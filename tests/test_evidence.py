@@ -232,6 +232,14 @@ def test_lines_say_what_a_reader_needs():
     assert found.lines()[6] == "Most informative columns: gap, yaw."
 
 
+def test_known_good_episodes_have_a_line_of_their_own():
+    found = judged(preferred_scores=np.full(12, -9.0))
+    assert found.preferred_auc is not None
+    assert (found.preferred, found.preferred_auc.value) == (12, 1.0)
+    assert found.lines()[2].startswith("They rank above the 12 known good episodes with AUC 1.00 (")
+    assert found.lines()[3].endswith("cloned from 100 of the 200 and the 12 known good ones.")
+
+
 def test_evidence_none_says_so_and_what_would_be_enough():
     lines = judged(true_auc=0.5).lines()
     assert lines[0] == "Evidence: none"
@@ -257,7 +265,7 @@ def test_the_same_seed_gives_the_same_evidence():
 
 
 def test_evidence_survives_its_file(tmp_path):
-    for found in (judged(importance={"gap": 0.9}), judged(true_auc=0.5)):
+    for found in (judged(importance={"gap": 0.9}), judged(true_auc=0.5), judged(preferred_scores=[0.5])):
         found.save(tmp_path)
         assert Evidence.load(tmp_path) == found
 
@@ -267,7 +275,8 @@ def test_evidence_survives_its_file(tmp_path):
     [
         ("{", "is damaged"),
         ("[]", "damaged"),
-        ('{"format": 1}', "damaged ('grade')"),
+        ('{"format": 2}', "damaged ('grade')"),
+        ('{"format": 1}', "format 1"),
         ('{"format": 99}', "format 99"),
     ],
 )

@@ -1,5 +1,6 @@
 """Diverging training, damaged runs, locks and names from strangers."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,10 +12,13 @@ import pytest
 
 import safemil
 from safemil.bench.grid import make_grid
+from safemil.cli import main
 from safemil.errors import DivergedError, InputError, InputWarning
-from safemil.files import HOST, atomic_file, plain_name
+from safemil.files import atomic_file
 from safemil.locks import Lock
+from safemil.ownership import HOST
 from safemil.terminal import console
+from safemil.texts import plain_name
 
 TINY = {"updates": 8, "batch": 4, "hidden_policy": [8], "log_every": 4, "progress": False}
 
@@ -94,6 +98,39 @@ def test_a_wrong_entry_of_a_grid_is_named_by_its_place(change, message):
 def test_data_is_never_markup_and_control_characters_are_escaped(capsys):
     console().print("[/x] [bold]b[/bold] \x1b[31mred :smile:")
     assert capsys.readouterr().out == "[/x] [bold]b[/bold] \\x1b[31mred :smile:\n"
+
+
+ESCAPED = "\x1b]0;title\x07\x1b[31mred"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", ESCAPED, "--out", "run"],  # refused by the parser
+        ["--checkpoint-seconds", ESCAPED, "--out", "run"],
+        ["--config", ESCAPED, "--out", "run"],  # refused by the command
+        ["--unlabeled", ESCAPED, "--out", "run"],
+        [f"--{ESCAPED}", "--out", "run"],
+        [ESCAPED, ESCAPED, ESCAPED],
+    ],
+)
+def test_control_characters_of_an_argument_are_escaped_where_it_is_refused(
+    words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with contextlib.suppress(SystemExit):
+        assert main(["train", "bc", *words]) == 2
+    printed = "".join(capsys.readouterr())
+    assert "x1b" in printed
+    assert not {"\x1b", "\x07"} & {*printed}
+
+
+def test_control_characters_of_a_path_are_escaped_where_it_is_printed(unlabeled, tmp_path, capsys):
+    safemil.save(tmp_path / "logs.csv", unlabeled)
+    out = tmp_path / f"{ESCAPED.replace('/', '')}.parquet"
+    assert main(["data", "convert", str(tmp_path / "logs.csv"), str(out)]) == 0
+    assert out.exists()
+    assert "\\x1b[31mred.parquet" in capsys.readouterr().out
 
 
 def test_a_pipe_is_refused_as_a_log(tmp_path):

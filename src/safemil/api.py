@@ -31,14 +31,17 @@ from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
-from safemil.files import is_free
+from safemil.labels import FILE as LABELS
+from safemil.labels import Labels, Sorted, joined
 from safemil.loggers import Loggers, OnLog
 from safemil.loggers import check as check_loggers
+from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, all_choices, matched
+from safemil.schema import KNOWN_GOOD, PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
 
+HASH = "_sha256"  # ending of the names of content hashes in the manifest
 RETRAIN = "its training has diverged: train again with smaller learning rates."
 
 
@@ -171,6 +174,18 @@ class Run:
         of them has names. A missing column and other action bounds are errors.
         """
         return self._schema.match(trajectories)
+
+    @property
+    def labels(self) -> Labels | None:
+        """Judgements that the run was trained with, from its folder; None without any."""
+        found = self.path and self.path / LABELS
+        return Labels.load(found) if found and found.exists() else None
+
+    def sorted_by_labels(self, unlabeled: Trajectories) -> Sorted:
+        """Sort unlabeled episodes by the labels of training; without any, all of them stay unlabeled."""
+        if self.labels is None:
+            return Sorted(unlabeled, None, None)
+        return self.labels.split(unlabeled, move_fine="preferred" in self._algorithm.ACCEPTS)
 
     @overload
     def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
@@ -337,15 +352,19 @@ class Run:
     def _initial(self, data: Dataset) -> Any:
         return loop.init(self._algorithm, self.config, data, self.seeds)
 
+    def _compact_initial(self, data: Dataset) -> Any:
+        return loop.compact(self._algorithm, self._initial(data))
+
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
-        return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
+        compact = loop.compact(self._algorithm, state)
+        return Checkpoint(update, loop.state_arrays({"state": compact, "scaler": self._scaler}))
 
     def _restore(
         self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
     ) -> None:
         """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
         template, second = (
-            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._compact_initial, each))}
             for each in (data, other or data)
         )
         try:
@@ -360,6 +379,8 @@ def train(
     *,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
+    preferred: Trajectories | None = None,
+    labels: Labels | str | os.PathLike[str] | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -385,9 +406,15 @@ def train(
 
     `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is written to
     a folder while it trains: after an interruption, the same call with `resume=True` continues it and gives
-    the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
-    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
-    at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    the result that an uninterrupted run would have given.
+
+    `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
+    among the unlabeled ones too are taken out there. `labels` are a reviewer's judgements of unlabeled
+    episodes, or the file that a report downloads: incidents move to the non-preferred pile, fine ones to the
+    preferred one if the algorithm has use for it. `annotations` are true rewards and costs of the
+    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
+    and at the end; the values of each seed that it returns are added to the metrics. It does not change
+    training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
 
     `loggers` are "tensorboard", "wandb" or "trackio"; `on_log(update, metrics)` is called with every line of
@@ -408,19 +435,34 @@ def train(
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
     if parent is not None:
         unlabeled = parent.match(unlabeled)
-    unlabeled = all_choices(unlabeled, nonpreferred)
+    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+    judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
+    if judged is not None:
+        if annotations is not None:
+            raise InputError(
+                "true rewards and costs are of every episode; leave out `labels=...` beside them."
+            )
+        sorted_out = judged.split(unlabeled, move_fine="preferred" in found.ACCEPTS)
+        nonpreferred, preferred = _with_judged(sorted_out, unlabeled, nonpreferred, preferred)
+        unlabeled = sorted_out.unlabeled
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
-    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
-    needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
+    preferred = _known_good(found, unlabeled, nonpreferred, preferred)
+    offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
+    needed: dict[str, Any] = {
+        name: value
+        for name, value in offered.items()
+        if value is not None and name in found.NEEDS | found.ACCEPTS
+    }
+    hashes = _hashes(unlabeled, **needed)
+    unlabeled = _without(preferred, unlabeled)
     scaler = Scaler.of(unlabeled) if parent is None else parent._scaler
     data = Dataset.of(scaler, unlabeled, **needed)
-    others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
+    others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
     if parent is not None:
         schema = schema.widened(parent._schema)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    hashes = _hashes(unlabeled, **needed)
     if parent is not None:
         run._state = loop.with_networks(run._state, parent._state, found.name)
         hashes["init_from_sha256"] = loop.digest(parent._state)
@@ -430,6 +472,8 @@ def train(
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if judged is not None and run.path is not None:
+            judged.save(run.path / LABELS)
         logged.begin(run.path, run._described())
         if strict:
             recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
@@ -518,6 +562,9 @@ class _Recorder:
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(directory, checkpoint, data)
+            self.run._state = loop.derive(
+                self.run._algorithm, self.run.config, self.run._state, data, done=checkpoint.update
+            )
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
@@ -553,7 +600,8 @@ class _Recorder:
                 f"{directory.path} was begun with {begun.updates:,} updates, which can only be raised, got "
                 f"{ours['updates']:,}; train into another folder."
             )
-        for name in ("init_from_sha256", *self.hashes):
+        noted = {name for name in manifest if name.endswith(HASH)}
+        for name in sorted(noted | {*self.hashes}):
             if manifest.get(name) != self.hashes.get(name):
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
@@ -681,6 +729,7 @@ def _evidence(
     return assess(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
+        preferred_scores=found["preferred_scores"],
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,
@@ -775,11 +824,58 @@ def _fitting(
     return nonpreferred
 
 
-def _hashes(
-    unlabeled: Trajectories, nonpreferred: Trajectories | None = None, annotations: Annotations | None = None
-) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "annotations": annotations}
-    return {f"{name}_sha256": pile.content_hash() for name, pile in piles.items() if pile is not None}
+def _known_good(
+    algorithm: Algorithm,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> Trajectories | None:
+    """Check that known good episodes fit; return them with their columns in the unlabeled order."""
+    if preferred is None:
+        return None
+    if "preferred" not in algorithm.ACCEPTS:
+        raise InputError(
+            f"{algorithm.name} has no use for known good episodes; leave out `preferred=...`, or add them to "
+            "the unlabeled ones."
+        )
+    preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    shared = [] if nonpreferred is None else shared_episodes(preferred, nonpreferred).tolist()
+    if shared:
+        raise InputError(
+            f"{len(shared)} of the {len(preferred)} preferred episodes are non-preferred too (first: "
+            f"{preferred.ids[shared[0]]}); take them out of one pile."
+        )
+    return preferred
+
+
+def _with_judged(
+    sorted_out: Sorted,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> tuple[Trajectories | None, Trajectories | None]:
+    """Add the judged episodes to the pile of their kind."""
+    if nonpreferred is not None and sorted_out.incidents is not None:
+        nonpreferred = matched(nonpreferred, unlabeled, PILE)
+    if preferred is not None and sorted_out.fine is not None:
+        preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    return joined(nonpreferred, sorted_out.incidents), joined(preferred, sorted_out.fine)
+
+
+def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+    """Unlabeled episodes that are not among those known to be good."""
+    if preferred is None:
+        return unlabeled
+    known = shared_episodes(unlabeled, preferred)
+    others = np.setdiff1d(np.arange(len(unlabeled)), known)
+    if not len(others):
+        raise InputError("every unlabeled episode is preferred; give some that nobody has marked.")
+    return unlabeled.take(others) if len(known) else unlabeled
+
+
+def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles = {"unlabeled": unlabeled, **others}
+    return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 
 def _empty_scaler(size: int) -> Scaler:

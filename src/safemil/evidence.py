@@ -25,12 +25,13 @@ import numpy.typing as npt
 from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
 from safemil.ranks import pairs_won, share_like
 from safemil.stats import LEVEL, SAMPLES, Interval
+from safemil.texts import read_json
 
 Grade = Literal["strong", "weak", "none"]
-FORMAT = 1  # of the file; a change that other versions can't read raises it
+FORMAT = 2  # of the file; a change that other versions can't read raises it
 FILE = "evidence.json"
 
 WEAK, STRONG = 0.01, 0.001  # p-values below which evidence is weak or strong
@@ -62,6 +63,8 @@ class Evidence:
     incidents: int
     unlabeled: int
     kept: int  # unlabeled episodes that the policy is cloned from
+    preferred: int  # episodes that are known to be good
+    preferred_auc: Interval | None  # of held-out incidents against these; None if there are none
     aggregate: str  # of an episode's costs, its score
     auc: Interval  # of held-out incidents against unlabeled episodes
     p_value: float  # one-sided, against an AUC of 0.5
@@ -88,6 +91,7 @@ class Evidence:
         return [
             f"Evidence: {self.grade}",
             self._ranking(),
+            *self._against_preferred(),
             *self._power(),
             self._share(),
             *self._agreement(),
@@ -130,6 +134,13 @@ class Evidence:
             return f"{line}: this may be chance."
         return f"{line}." if self.ceiling is None else f"{line}; {self.ceiling:.2f} would be perfect."
 
+    def _against_preferred(self) -> list[str]:
+        if self.preferred_auc is None:
+            return []
+        value, low, high = self.preferred_auc
+        known = _count(self.preferred, "known good episode")
+        return [f"They rank above the {known} with AUC {value:.2f} ({low:.2f} to {high:.2f})."]
+
     def _power(self) -> list[str]:
         if self.grade != "none" and self.incidents >= FEW:
             return []
@@ -139,7 +150,8 @@ class Evidence:
         return [f"With {piles}, an AUC of {self.smallest_auc:.2f} or more would be evidence."]
 
     def _share(self) -> str:
-        cloned = f"the policy is cloned from {self.kept} of the {self.unlabeled}."
+        known = f" and the {_count(self.preferred, 'known good one')}" if self.preferred else ""
+        cloned = f"the policy is cloned from {self.kept} of the {self.unlabeled}{known}."
         if self.share is None:
             return (
                 f"Can't tell how many unlabeled episodes look like incidents: {self.share_unknown}; {cloned}"
@@ -191,11 +203,12 @@ class Evidence:
             if values["grade"] not in get_args(Grade):
                 raise ValueError(f'no grade "{values["grade"]}"')
             values["auc"] = _interval(values["auc"])
-            values["share"] = values["share"] and _interval(values["share"])
+            for name in ("share", "preferred_auc"):
+                values[name] = values[name] and _interval(values[name])
             for name in ("length", "start", "column"):
                 rule, *numbers = values[name]
                 values[name] = Rule(str(rule), *map(float, numbers))
-            for name in ("incidents", "unlabeled", "kept", "members"):
+            for name in ("incidents", "unlabeled", "kept", "preferred", "members"):
                 values[name] = int(values[name])
             for name in ("p_value", "chance_rule"):
                 values[name] = float(values[name])
@@ -213,7 +226,7 @@ class Evidence:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write evidence.json into a folder."""
         with atomic_file(Path(folder) / FILE) as file:
-            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
@@ -241,6 +254,7 @@ def assess(
     unlabeled: Trajectories,
     kept: npt.ArrayLike,
     aggregate: str,
+    preferred_scores: npt.ArrayLike = (),
     step_probabilities: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     importance: Mapping[str, float] | None = None,
     names: Sequence[str] | None = None,
@@ -249,11 +263,13 @@ def assess(
     """Measure what the scores of held-out episodes tell, and grade it.
 
     `votes` (members, unlabeled episodes) says which episodes each member would clone, `kept` which ones the
-    policy is cloned from. `step_probabilities` are those of held-out steps of incidents and of good episodes.
+    policy is cloned from; `preferred_scores` are those of episodes that are known to be good.
+    `step_probabilities` are those of held-out steps of incidents and of good episodes.
     `names` are those of the observation columns, then of the action columns.
     """
-    incidents = _scores("incident_scores", incident_scores, nonpreferred)
-    others = _scores("unlabeled_scores", unlabeled_scores, unlabeled)
+    incidents = _scores("incident_scores", incident_scores, len(nonpreferred))
+    others = _scores("unlabeled_scores", unlabeled_scores, len(unlabeled))
+    known = _scores("preferred_scores", preferred_scores, np.size(preferred_scores))
     rng = np.random.default_rng(seed)
     auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others)
     share, unknown = (
@@ -262,12 +278,15 @@ def assess(
     ballots = _booleans("votes", votes, 2, len(unlabeled))
     agreement, chance_agreement = _agreement(ballots)
     rules = _rules(nonpreferred, unlabeled, names, rng)
+    preferred_auc = auc_interval(incidents, known, rng) if len(known) else None
     ranked = sorted((importance or {}).items(), key=lambda item: -item[1])
     return Evidence(
         grade=grade(auc.value, p_value, share and share.value),
         incidents=len(incidents),
         unlabeled=len(others),
         kept=int(_booleans("kept", kept, 1, len(unlabeled)).sum()),
+        preferred=len(known),
+        preferred_auc=preferred_auc,
         aggregate=aggregate,
         auc=auc,
         p_value=p_value,
@@ -473,11 +492,11 @@ def _quantiles(drawn: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _scores(name: str, values: npt.ArrayLike, pile: Trajectories) -> Doubles:
+def _scores(name: str, values: npt.ArrayLike, episodes: int) -> Doubles:
     array = np.asarray(values, np.float64)
-    if array.shape != (len(pile),) or not np.isfinite(array).all():
+    if array.shape != (episodes,) or not np.isfinite(array).all():
         raise InputError(
-            f"{name} must be {len(pile)} finite numbers, one per episode; got shape {array.shape}"
+            f"{name} must be {episodes} finite numbers, one per episode; got shape {array.shape}"
             f"{'' if np.isfinite(array).all() else ' with NaN or infinity'}."
         )
     return array

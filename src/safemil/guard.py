@@ -10,7 +10,8 @@ from safemil.deploy import Guard, Model
 from safemil.deploy.guard import conformal_threshold, largest_score, next_score
 from safemil.errors import InputError
 from safemil.export import encoded
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file
+from safemil.ownership import require_free
 
 if TYPE_CHECKING:
     from safemil.api import Run
@@ -43,7 +44,7 @@ def save(guard: Guard, run: "Run", path: str | os.PathLike[str], *, overwrite: b
     """Write a guard of this run with its networks into one file, which `Guard.load` reads."""
     require_free(path, overwrite=overwrite)
     with atomic_file(Path(path)) as file:
-        file.write_text(guard.to_json(encoded(run)))
+        file.write_text(guard.to_json(encoded(run)), encoding="utf-8")
 
 
 def count_caught(guard: Guard, run: "Run", incidents: "Trajectories") -> Caught:

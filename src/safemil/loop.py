@@ -203,6 +203,20 @@ def _divergence(
     return Divergence(update + 1, ", ".join(wrong), before)
 
 
+def compact(algorithm: Algorithm, state: State) -> State:
+    """Leave out of a state what can be computed from the rest of it and the data."""
+    return state if algorithm.compact is None else jax.vmap(algorithm.compact)(state)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "config", "done"))
+def derive(algorithm: Algorithm, config: Any, state: State, data: Dataset, *, done: int) -> State:
+    """Compute what `compact` has left out of the state after `done` updates."""
+    if algorithm.derive is None:
+        return state
+    derived = partial(algorithm.derive, config)
+    return jax.vmap(lambda one: derived(one, data, done))(state)
+
+
 def with_networks(state: State, trained: State, name: str) -> State:
     """Put the networks of a trained state into one that has not been trained.
 
@@ -250,20 +264,24 @@ def digest(state: State) -> str:
 
 
 def state_arrays(state: State) -> dict[str, np.ndarray]:
-    """Flatten the state into named arrays for a checkpoint."""
+    """Flatten the state into named arrays for a checkpoint; empty ones are left out."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves if leaf.size}
 
 
 def state_from_arrays(template: State, arrays: dict[str, np.ndarray], *, other: State = None) -> State:
     """Rebuild a state with the structure and shapes of the template from the arrays of a checkpoint.
 
-    An axis whose size is another one in the template `other` may have any size: it depends on the data.
+    An array that is empty in the template is left empty. An axis whose size is another one in the template
+    `other` may have any size: it depends on the data.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     others = jax.tree.leaves(template if other is None else other)
     found = []
     for (path, leaf), second in zip(leaves, others, strict=True):
+        if not leaf.size:
+            found.append(jnp.zeros(leaf.shape, leaf.dtype))
+            continue
         name = jax.tree_util.keystr(path)
         sizes = tuple(
             size if size == another else -1 for size, another in zip(leaf.shape, second.shape, strict=True)

@@ -212,6 +212,7 @@ PILE = Wording(
     "the unlabeled pile has",
     "the unlabeled pile has",
 )
+KNOWN_GOOD = PILE._replace(have="the preferred pile has", lack="the preferred pile lacks")
 
 
 def matched(held: Trajectories, like: Schema | Trajectories, wording: Wording) -> Trajectories:

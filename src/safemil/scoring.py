@@ -15,7 +15,7 @@ from rich.table import Table
 
 from safemil.data import Trajectories
 from safemil.data.interchange import Columns, Contents
-from safemil.data.table import steps_as_logged
+from safemil.data.table_writing import steps_as_logged
 from safemil.errors import InputError
 from safemil.files import atomic_file
 from safemil.schema import FAR, UNTRUSTED, Novelty

@@ -20,8 +20,8 @@ from safemil.algorithms import available, find
 from safemil.api import Run, configure
 from safemil.bench.grid import make_grid, read_grid
 from safemil.data import formats
-from safemil.files import read_toml
 from safemil.settings import parse_assignments
+from safemil.texts import read_toml
 
 
 def run(case: Case) -> None:

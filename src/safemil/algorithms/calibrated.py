@@ -6,7 +6,8 @@ regression, a proper loss whose optimum is the log of the density ratio, in two 
 
 1. incident steps against unlabeled steps. The unlabeled pile holds bad episodes too, so no ratio can exceed
    one over their share; this round ranks episodes;
-2. incidents and the unlabeled episodes that rank highest, against the unlabeled episodes that rank lowest.
+2. incidents and the unlabeled episodes that rank highest, against the unlabeled episodes that rank lowest and
+   those that are known to be good.
 
 The logit of ĉ is the sum of both: the first tells incidents from other episodes of the same style, the second
 tells bad episodes from good ones. Where incidents have marks of when they happened, steps are drawn from the
@@ -75,7 +76,7 @@ class Ranking(NamedTuple):
     """Out-of-bag scores of the episodes, and estimates from them."""
 
     nonpreferred: Float[Array, " incidents"]
-    unlabeled: Float[Array, " logs"]
+    unlabeled: Float[Array, " logs"]  # known good episodes are the last of them
     aggregate: Int[Array, ""]  # place in AGGREGATES
     auc: Float[Array, ""]  # incidents against unlabeled episodes
     share: Float[Array, ""]  # share of the unlabeled episodes that look like incidents
@@ -120,6 +121,18 @@ def init(
         first_ranking=no_ranking,
         ranking=no_ranking,
     )
+
+
+def compact(learner: Learner) -> Learner:
+    """Leave out what `derive` computes."""
+    empty = jnp.zeros(0, jnp.int32)
+    return learner._replace(moments=Moments(empty, empty))
+
+
+def derive(learner: Learner, window: int, data: Dataset) -> Learner:
+    """Compute what `compact` has left out."""
+    assert data.nonpreferred is not None
+    return learner._replace(moments=moments(data.nonpreferred, window))
 
 
 def _networks(members: int, hidden: tuple[int, ...], data: Dataset, key: Array) -> ScalarNet:
@@ -263,7 +276,7 @@ def end_round(
         nets=nets,
         opt=jax.vmap(optimiser.init)(nets),
         best_loss=jnp.full((), jnp.inf),
-        kinds=_sorted_out(ranking, marked),
+        kinds=_sorted_out(ranking, marked, data.unlabeled.known_good),
         first_ranking=ranking,
     )
     last = jax.tree.map(lambda weights: jnp.where(marked, 0, weights), learner.cost.second)
@@ -274,17 +287,23 @@ def end_round(
     return chosen._replace(ranking=ranking)
 
 
-def _sorted_out(ranking: Ranking, marked: Bool[Array, ""]) -> Kinds:
+def _sorted_out(ranking: Ranking, marked: Bool[Array, ""], known_good: int) -> Kinds:
     """Take incidents and, without marks, the clearest bad episodes for bad; the clearest good for good."""
     scores, incidents = ranking.unlabeled, jnp.ones_like(ranking.nonpreferred)
-    good = kept(ranking)
-    bad = (scores >= jnp.quantile(scores, 1 - CLEAR * ranking.share)) & ~good & ~marked
+    good, unknown = kept(ranking, known_good), scores[: len(scores) - known_good]
+    bad = (scores >= jnp.quantile(unknown, 1 - CLEAR * ranking.share)) & ~good & ~marked
     return Kinds(jnp.concatenate([incidents, bad]), jnp.concatenate([0 * incidents, good]))
 
 
-def kept(ranking: Ranking) -> Bool[Array, " logs"]:
-    """Choose the clearest good episodes, which are cloned: the share of bad ones is at its upper end."""
-    return ranking.unlabeled <= jnp.quantile(ranking.unlabeled, _clear_good(ranking.share_high))
+def kept(ranking: Ranking, known_good: int = 0) -> Bool[Array, " logs"]:
+    """Choose the clearest good episodes, which are cloned: the share of bad ones is at its upper end.
+
+    Those that are known to be good are among them.
+    """
+    scores = ranking.unlabeled
+    unknown = len(scores) - known_good
+    clearest = scores <= jnp.quantile(scores[:unknown], _clear_good(ranking.share_high))
+    return clearest | (jnp.arange(len(scores)) >= unknown)
 
 
 def _clear_good(share: Float[Array, ""]) -> Float[Array, ""]:
@@ -297,13 +316,14 @@ def rank(learner: Learner, data: Dataset, second: Array, key: Array) -> Ranking:
     incidents = len(data.nonpreferred.lengths)
     ours, _ = out_of_bag(learner.cost, learner.heldout[:, :incidents], data.nonpreferred)
     theirs, votes = out_of_bag(learner.cost, learner.heldout[:, incidents:], data.unlabeled)
-    aucs = jax.vmap(partial(pairs_won, xp=jnp))(ours, theirs)
+    unknown = theirs.shape[1] - data.unlabeled.known_good
+    aucs = jax.vmap(partial(pairs_won, xp=jnp))(ours, theirs[:, :unknown])
     chosen = jnp.argmax(aucs)
-    shares = _shares(ours[chosen], theirs[chosen], key)
+    shares = _shares(ours[chosen], theirs[chosen, :unknown], key)
     before = learner.first_ranking
     share, share_high = jnp.where(second, jnp.stack([before.share, before.share_high]), shares)
     alone = votes[:, chosen]  # (M, logs)
-    clones = alone <= jnp.quantile(alone, _clear_good(share_high), axis=1, keepdims=True)
+    clones = alone <= jnp.quantile(alone[:, :unknown], _clear_good(share_high), axis=1, keepdims=True)
     return Ranking(
         ours[chosen], theirs[chosen], chosen.astype(jnp.int32), aucs[chosen], share, share_high, clones
     )
@@ -362,7 +382,8 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
     episodes are no longer an unbiased comparison.
     """
     keys = jax.random.split(jax.random.key(learner.judge_seed), 4)
-    incidents = len(learner.ranking.nonpreferred)
+    incidents, known_good = len(learner.ranking.nonpreferred), data.unlabeled.known_good
+    unknown = len(learner.ranking.unlabeled) - known_good
     only_incidents = learner.kinds.bad.at[incidents:].set(0)
     probabilities = []
     for key, weights in zip(keys[:2], (only_incidents, learner.kinds.good), strict=True):
@@ -371,10 +392,11 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
         probabilities.append(jax.nn.sigmoid(learner.cost.temperature * logits))
     return {
         "incident_scores": learner.first_ranking.nonpreferred,
-        "unlabeled_scores": learner.first_ranking.unlabeled,
+        "unlabeled_scores": learner.first_ranking.unlabeled[:unknown],
+        "preferred_scores": learner.first_ranking.unlabeled[unknown:],
         "aggregate": jnp.array(AGGREGATES)[learner.first_ranking.aggregate],
-        "kept": kept(learner.ranking),
-        "votes": learner.ranking.votes,
+        "kept": kept(learner.ranking, known_good)[:unknown],
+        "votes": learner.ranking.votes[:, :unknown],
         "incident_probabilities": probabilities[0],
         "good_probabilities": probabilities[1],
         "importance": _importance(learner, data, keys[2]),

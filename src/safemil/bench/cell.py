@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from safemil.bench.grid import RANDOM, Cell
 from safemil.checks import Range, fit
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
+from safemil.texts import read_json
 
 CELLS = "cells"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
@@ -74,7 +75,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     found: Result = fit(f"{path}:", content, Result, extra=True)
     if not 0 < len(found.returns) == len(found.costs):
         counts = f"{len(found.returns)} and {len(found.costs)}"
-        raise InputError(f"{path}: returns and costs must be as many, and at least one, got {counts}.")
+        raise InputError(f"{path}: need equally many returns and costs, at least one, got {counts}.")
     for number, point in enumerate(found.curve):
         if not {"update", "return", "cost"} <= point.keys():
             raise InputError(f"{path}: curve[{number}] must have update, return and cost, got {[*point]}.")
@@ -84,7 +85,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
 def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
     """Write the result of a cell as JSON."""
     with atomic_file(result_file(results, cell)) as file:
-        file.write_text(json.dumps(result) + "\n")
+        file.write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
 def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from safemil.cli.arguments import READING, LogPaths, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not need
     from rich.table import Table
@@ -39,7 +40,7 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
-    from safemil.files import plain_name
+    from safemil.texts import plain_name
 
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}.")
@@ -58,7 +59,8 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
     from safemil import __version__, catalog
     from safemil.data import save
     from safemil.data.piles import draw_piles
-    from safemil.files import atomic_folder, marked, require_free
+    from safemil.files import atomic_folder
+    from safemil.ownership import marked, require_free
 
     require_free(out, overwrite=overwrite)
     task, format = catalog.task(name), "safemil-piles"
@@ -77,7 +79,7 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
         made = {"format": format, "task": name, "seed": seed, "safemil": __version__}
         (folder / "made.json").write_text(dumps(made, indent=2) + "\n")
     print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
-    print(out)
+    say(out)
 
 
 def _default_out(name: str, format: str) -> Path:
@@ -94,7 +96,8 @@ def _make_task(
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
     from safemil.data.formats import STORE
-    from safemil.files import atomic_files, atomic_folder, require_free
+    from safemil.files import atomic_files, atomic_folder
+    from safemil.ownership import require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -110,7 +113,7 @@ def _make_task(
             save(folder / out.name, trajectories, annotations, format="hdf5")
             (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
-    print(out)
+    say(out)
 
 
 def record(
@@ -147,7 +150,7 @@ def record(
     from safemil import evaluation
     from safemil.cli.arguments import environment, function
     from safemil.data import save
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     chosen: Any = policy
@@ -191,7 +194,7 @@ def fetch(task: TaskName, out: PathFlag = None) -> None:
     """
     from safemil.behaviour.fetching import fetch
 
-    print(fetch(task, out, progress=True))
+    say(fetch(task, out, progress=True))
 
 
 def info(
@@ -238,7 +241,7 @@ def info(
     if not json:
         for each in drawn:
             if each.is_file():
-                print(each)
+                say(each)
     return int(strict and bool(description.faults))
 
 
@@ -269,7 +272,7 @@ def split(
     """
     from safemil.data import load_annotated, read_manifest, save_split
     from safemil.data import split as draw
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     out = out or path.with_name(f"{path.stem}-split")
     require_free(out, overwrite=overwrite)
@@ -290,7 +293,7 @@ def split(
         manifest["origin"] = read_manifest(path)
     save_split(out, piles, manifest=manifest, overwrite=overwrite)
     print(f"{len(piles.nonpreferred)} non-preferred and {len(piles.unlabeled)} unlabeled episodes")
-    print(out)
+    say(out)
 
 
 def convert(
@@ -311,11 +314,11 @@ def convert(
         overwrite: replace the file or store
     """
     from safemil.data.formats import format_for, read, write
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)
-    print(out)
+    say(out)
 
 
 def _print_description(path: str, description: "Description") -> None:

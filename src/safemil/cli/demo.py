@@ -27,7 +27,7 @@ def demo(
         seed: seed of both trainings
         overwrite: replace the data, runs and report in the folder
     """
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.terminal import console
 
     require_free(out, overwrite=overwrite)

@@ -5,6 +5,7 @@ from typing import Annotated
 import tyro
 
 from safemil.cli.arguments import EnvFlag, RunPath, TaskFlag, environment, function
+from safemil.terminal import say
 
 
 def evaluate(
@@ -70,4 +71,4 @@ def evaluate(
         f"{trained.algorithm} on {found.task}, {episodes} episodes of each seed; mean ± 95% interval:"
     )
     terminal.print(table)
-    print(run / FILE)
+    say(run / FILE)

@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from safemil.cli.arguments import READING, OutFile, PathFlag, ReadingFlags, RunPath
+from safemil.terminal import say
 
 
 def guard(
@@ -36,8 +37,8 @@ def guard(
 
     from safemil.api import Run
     from safemil.data.formats import read_like
-    from safemil.files import require_free
     from safemil.guard import calibrate, count_caught, save
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     chosen = Run.load(run).of_seed(seed)
@@ -52,4 +53,4 @@ def guard(
         caught = count_caught(found, chosen, read_like(incidents, options).trajectories)
         lead = f", in the median {int(median(caught.leads))} steps before" if caught.leads else ""
         print(f"Caught before the first mark, or the end: {caught.caught} of {caught.episodes}{lead}.")
-    print(out)
+    say(out)

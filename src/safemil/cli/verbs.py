@@ -23,6 +23,7 @@ from safemil.cli.evidence import evidence
 from safemil.cli.export import export
 from safemil.cli.guard import guard
 from safemil.cli.report import report
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from rich.table import Table
@@ -44,6 +45,8 @@ def train(
     logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
+    preferred: PathFlag = None,
+    labels: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -72,6 +75,8 @@ def train(
         logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
+        preferred: episodes that somebody has looked at and found good, if there are any
+        labels: labels.json that a report has downloaded: which unlabeled episodes are incidents, which fine
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
@@ -91,9 +96,9 @@ def train(
     from safemil import api
     from safemil.cli import Interrupted
     from safemil.errors import InputError
-    from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
+    from safemil.texts import read_toml
 
     if preferred_share is not None and not 0 <= preferred_share <= 1:
         raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
@@ -101,6 +106,8 @@ def train(
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
     paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    if preferred is not None:
+        paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluation import check_fits, curve
@@ -111,6 +118,7 @@ def train(
         run = api.train(
             algorithm,
             **piles,
+            labels=labels,
             preset=preset,
             seed=seed,
             seeds=seeds,
@@ -130,7 +138,7 @@ def train(
         raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
-    print(out)
+    say(out)
 
 
 def score(
@@ -159,7 +167,7 @@ def score(
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
     from safemil.errors import InputError
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
     check_suffix(out)
@@ -181,7 +189,7 @@ def score(
         console.print(line, highlight=False, markup=False)
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
-    print(out)
+    say(out)
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
@@ -191,7 +199,7 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
         print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
-        print(f"  {lerobot.edit_command(path, riskiest)}")
+        say(f"  {lerobot.edit_command(path, riskiest)}")
 
 
 def algorithms(
@@ -228,7 +236,7 @@ def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
 
 
 def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
-    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+    """Group the settings: those of the paper, further ones, and those of the networks.
 
     Settings of the networks are the hidden layers, and all that the algorithms share.
     """
@@ -239,29 +247,25 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
     from safemil.algorithms.cloning import Cloning
     from safemil.settings import meanings, spell
 
-    groups: dict[str, list[list[str]]] = {
-        "Settings with the same value in every preset": [],
-        "Settings that depend on the preset": [],
-        "Settings of the networks and their optimiser": [],
+    settings, shared = meanings(algorithm.Config), {field.name for field in fields(Cloning)}
+    width = max(map(len, settings))
+
+    def table() -> Table:
+        presets = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        return Table(Column("setting", no_wrap=True, width=width), *presets, "meaning", box=None)
+
+    papers, ours, networks = table(), table(), table()
+    for name, meaning in settings.items():
+        values = (spell(getattr(preset, name)) for preset in algorithm.PRESETS.values())
+        of_networks = name in shared or name.startswith("hidden")
+        group = networks if of_networks else ours if name in algorithm.OURS else papers
+        group.add_row(name, *values, meaning)
+    groups = {
+        "Settings of the paper": papers,
+        "Settings that the paper does not have": ours,
+        "Settings of the networks and their optimiser": networks,
     }
-    same, different, networks = groups.values()
-    shared = {field.name for field in fields(Cloning)}
-    for name, meaning in meanings(algorithm.Config).items():
-        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
-        if name in shared or name.startswith("hidden"):
-            group = networks
-        else:
-            group = same if len({*values}) == 1 else different
-        group.append([name, *values, meaning])
-    width = max(len(name) for name in meanings(algorithm.Config))
-    tables = []
-    for title, rows in groups.items():
-        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
-        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
-        for row in rows:
-            table.add_row(*row)
-        tables.append((title, table))
-    return [(title, table) for title, table in tables if table.row_count]
+    return [(title, group) for title, group in groups.items() if group.row_count]
 
 
 def _pile_paths(
@@ -278,12 +282,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -292,7 +296,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}
@@ -307,7 +311,9 @@ def _load_piles(
 
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
-        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+        name: each.trajectories
+        for name, each in contents.items()
+        if name in needs | {"unlabeled", "preferred"}
     }
     if "annotations" in needs:
         piles["annotations"] = contents["unlabeled"].annotations()

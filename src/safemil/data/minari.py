@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
+from safemil.data.actions import MOST_CHOICES
 from safemil.data.features import Column, columns_of, lists, matching, named_field, numbered, places
 from safemil.data.foreign import (
     damage_reported,
@@ -42,7 +43,7 @@ from safemil.data.interchange import (
 )
 from safemil.data.minari_spaces import Keys, Leaf, leaves_of, name_of
 from safemil.data.minari_storage import Array, Storage, opened
-from safemil.data.table import MOST_CHOICES, from_table
+from safemil.data.table import from_table
 from safemil.data.trajectories import starts_of
 from safemil.errors import InputError, InputWarning
 
@@ -169,7 +170,7 @@ def _matrix(
         ]
         for name in placed
     }
-    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block))
+    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block), rows=int(rows.sum()))
     values = np.empty((int(rows.sum()), len(block)), dtype)
     for name, (columns, entries) in placed.items():
         whole = entries == [*range(leaves[name].width or 0)] and columns == [
