@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safemil.evaluation import Evaluation
 from safetensors.numpy import load_file, save_file
 
 from safemil.cli import main
@@ -18,6 +17,7 @@ from safemil.data import Trajectories, load, save, searching
 from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.errors import InputError
+from safemil.evaluation import Evaluation
 
 
 @pytest.fixture
