@@ -134,8 +134,8 @@ class RunDirectory:
                 raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
-                f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
-                f"folder. ({error})"
+                f"{self.path} is not empty, and is not a run that can be resumed or overwritten; choose "
+                f"another folder. ({error})"
             ) from None
         if not overwrite:
             raise InputError(

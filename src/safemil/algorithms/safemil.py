@@ -36,6 +36,7 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.algorithms import calibrated
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -506,10 +507,6 @@ def _update_policy(
         effective = effective_share(weights, segments.mask)
     metrics = dict(zip(POLICY_METRICS, (value, effective), strict=True))
     return state._replace(policy=policy, policy_opt=opt), metrics
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:

@@ -75,5 +75,5 @@ def _piles(
         given = {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
         return {name: where for name, where in given.items() if where is not None}, reading.options()
     if nonpreferred is not None:
-        raise InputError("which episodes are to be ranked? give --unlabeled beside --nonpreferred.")
+        raise InputError("need episodes to rank; give --unlabeled as well as --nonpreferred.")
     return RunDirectory(path).read_sources()

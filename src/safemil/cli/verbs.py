@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
+RunFlag = Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
@@ -46,6 +47,7 @@ def train(
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     preferred: PathFlag = None,
+    labels: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -59,6 +61,8 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
+    init_from: RunFlag = None,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -73,19 +77,22 @@ def train(
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
         preferred: episodes that somebody has looked at and found good, if there are any
+        labels: labels.json that a report has downloaded: which unlabeled episodes are incidents, which fine
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
         seed: number of the first seed
         seeds: how many seeds to train side by side
         preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
-        resume: continue the run in the folder
+        resume: continue the run in the folder; --set updates=N may be raised
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
+        init_from: run whose networks, normaliser and columns to start from
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -104,7 +111,7 @@ def train(
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
         pile = piles["unlabeled"]
         check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
@@ -112,6 +119,7 @@ def train(
         run = api.train(
             algorithm,
             **piles,
+            labels=labels,
             preset=preset,
             seed=seed,
             seeds=seeds,
@@ -123,6 +131,8 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            loggers=log,
+            init_from=init_from,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -278,12 +288,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -292,7 +302,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}
