@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.test_api import SMALL
 
 import safemil
 from safemil import ahead
@@ -11,6 +10,7 @@ from safemil.data import Trajectories
 from safemil.data.sampling import Scaler
 from safemil.errors import InputError
 from safemil.runs import RunDirectory
+from small import SMALL
 
 
 def drives(episodes: int = 40, length: int = 30) -> tuple[Trajectories, np.ndarray]:
