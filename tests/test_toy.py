@@ -150,9 +150,9 @@ def test_a_goal_pays_and_the_disc_costs():
 def test_the_generated_problems_need_neither_mujoco_nor_gymnasium():
     code = (
         "import sys; sys.modules.update(mujoco=None, gymnasium=None)\n"
-        "from safemil import evaluate, toy\n"
+        "from safemil import evaluation, toy\n"
         "toy.make_piles('disc', nonpreferred=1, unlabeled=2, heldout=2)\n"
-        "evaluate.roll_out('toy:disc', evaluate.random_policy(2), episodes=1)\n"
+        "evaluation.roll_out('toy:disc', evaluation.random_policy(2), episodes=1)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -110,7 +110,7 @@ def train(
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
         pile = piles["unlabeled"]
         check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
