@@ -31,7 +31,7 @@ def evaluate(
 
     from safemil import stats
     from safemil.api import Run
-    from safemil.evaluate import FILE, sizes
+    from safemil.evaluate import FILE, by_position, sizes
     from safemil.evaluate import evaluate as roll
     from safemil.terminal import console
 
@@ -47,6 +47,8 @@ def evaluate(
         values = stats.interval(found.returns[part]), stats.interval(costs), stats.cvar_interval(costs)
         table.add_row(name, *map(str, values), f"{found.lengths[part].mean():.0f}")
     terminal = console()
+    if by_position(trained, task):
+        terminal.print("columns are matched by position: the run's data, or the task, have no names.")
     terminal.print(f"{trained.algorithm} on {task}, {episodes} episodes of each seed; mean ± 95% interval:")
     terminal.print(table)
     say(run / FILE)
