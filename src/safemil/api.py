@@ -730,6 +730,8 @@ def _evidence(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
         preferred_scores=found["preferred_scores"],
+        tried=int(found["tried"]),
+        look_alikes=(float(found["alike_auc"]), float(found["alike_p"]), bool(found["rare"])),
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,

@@ -124,7 +124,7 @@ def test_a_run_that_was_saved_from_python_says_nothing_of_what_it_learned_from(f
 
 
 def test_a_cost_that_is_no_number_is_called_a_failed_training(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(safemil.api, "_cost", lambda *inputs: np.full(len(inputs[-1]), np.nan))
+    monkeypatch.setattr(safemil.api, "_cost", lambda *inputs: np.full((2, len(inputs[-1])), np.nan))
     assert report(folder / "run", "--out", tmp_path / "page.html") == 2
     assert "its training has diverged" in capsys.readouterr().err
 

@@ -117,6 +117,73 @@ def _make_task(
     say(out)
 
 
+def record(
+    *,
+    env: Annotated[str, tyro.conf.arg(metavar="MODULE:FUNCTION")],
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")],
+    policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random",
+    episodes: int = 50,
+    seed: int = 0,
+    cost: str = "cost",
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
+    observation_names: NameFlag = None,
+    action_names: NameFlag = None,
+    stochastic: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Record episodes of a Gymnasium environment, with their rewards and costs.
+
+    safemil data record --env mymodule:make --policy random --out logs.parquet
+
+    Args:
+        env: module:function that makes the environment, or the id of one
+        out: file or store to write; its format is chosen by the suffix
+        policy: random, a run folder, or module:function from an observation to an action
+        episodes: number of episodes
+        seed: seed of the episodes; the same seed records the same
+        cost: entry of the environment's info that is the cost of a step, or module:function of a transition
+        max_steps: end longer episodes after as many steps
+        observation_names: names of the observation columns, separated by commas (default: those of a Dict)
+        action_names: names of the action columns
+        stochastic: sample the actions of a run instead of taking its mode
+        overwrite: replace the file or store
+    """
+    from safemil import evaluation
+    from safemil.cli.arguments import environment, function
+    from safemil.data import save
+    from safemil.ownership import require_free
+
+    require_free(out, overwrite=overwrite)
+    chosen: Any = policy
+    if policy != "random":
+        if Path(policy).is_dir():
+            from safemil.api import Run
+
+            chosen = Run.load(policy)[0]
+        else:
+            chosen = function(policy)
+    named = [
+        None if each is None else [name.strip() for name in each.split(",")]
+        for each in (observation_names, action_names)
+    ]
+    logs, truth = evaluation.record(
+        environment(env),
+        chosen,
+        episodes=episodes,
+        seed=seed,
+        cost=function(cost) if ":" in cost else cost,
+        max_steps=max_steps,
+        observation_names=named[0],
+        action_names=named[1],
+        stochastic=stochastic,
+        progress=True,
+    )
+    save(out, logs, truth, overwrite=overwrite)
+    costly = (truth.episode_sums(logs.lengths)[1] > 0).sum()
+    print(f"{len(logs)} episodes, {logs.steps} steps; {costly} episodes with cost")
+    print(out)
+
+
 def fetch(task: TaskName, out: PathFlag = None) -> None:
     """Download the DSRL file of a task, or continue an interrupted download.
 
@@ -341,4 +408,4 @@ def _table(*titles: str) -> "Table":
     return Table(first, *(Column(title, justify="right") for title in others), box=None)
 
 
-COMMANDS = {"make": make, "fetch": fetch, "info": info, "split": split, "convert": convert}
+COMMANDS = {"make": make, "record": record, "fetch": fetch, "info": info, "split": split, "convert": convert}

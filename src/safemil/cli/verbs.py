@@ -112,7 +112,7 @@ def train(
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
         check_fits(task, piles["unlabeled"])
     try:

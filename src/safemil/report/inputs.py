@@ -19,7 +19,7 @@ from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.data.trajectories import rows_of
 from safemil.errors import InputWarning
-from safemil.evaluate import Evaluation, check_fits
+from safemil.evaluation import Evaluation, check_fits
 from safemil.labels import joined
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
@@ -77,7 +77,7 @@ def gather(
             directory.require_learned(name, pile.trajectories.content_hash())
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
     origin = unlabeled.manifest.get("origin", unlabeled.manifest)
-    task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
@@ -104,6 +104,12 @@ def gather(
         compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
+
+
+def _task_of(evaluated: Evaluation | None) -> str | None:
+    """Task of an evaluation; None for one in an environment that is no task of the catalog."""
+    known = evaluated is not None and catalog.plain_name(evaluated.task) in catalog.names()
+    return evaluated.task if evaluated is not None and known else None
 
 
 def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:

@@ -1,4 +1,4 @@
-"""Let policies act: episodes of a task with their returns, costs and lengths.
+"""Let policies act: episodes of a task, or of an environment, with their returns, costs and lengths.
 
 All seeds of a run go side by side, each through the same episodes: episode i begins from environment seed i
 of the list that `seed` stands for, whatever the algorithm.
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from safemil import catalog, rollouts
+from safemil import catalog, environments, rollouts
 from safemil.arrays import Doubles, Ints
 from safemil.checks import Count, Natural, fit
-from safemil.data import Trajectories, scaled_actions
+from safemil.data import Annotations, Trajectories, scaled_actions
 from safemil.data.interchange import listed
 from safemil.errors import InputError
 from safemil.progress import bar
@@ -108,22 +108,94 @@ class Evaluation:
 
 def evaluate(
     run: "Run",
-    task: str,
+    env: Any,
     *,
     episodes: int = 50,
     seed: int = 0,
     stochastic: bool = False,
+    cost: environments.Cost = "cost",
+    max_steps: int | None = None,
+    copies: int = environments.COPIES,
     threads: int | None = None,
     progress: bool = False,
 ) -> Evaluation:
-    """Let every seed of a run act; with the policy's mode, or sampled if `stochastic`."""
-    check_fits(task, run)
-    with bar(f"evaluating {run.algorithm}", catalog.task(task).limit, show=progress) as shown:
-        act = policy(run, seed if stochastic else None, task=task)
-        found = roll_out(
-            task, act, seeds=len(run), episodes=episodes, seed=seed, threads=threads, watch=shown.at
-        )
-    return Evaluation(task, run.algorithm, tuple(run.seeds), seed, stochastic, *found)
+    """Let every seed of a run act in a task or an environment, with the policy's mode or sampled.
+
+    `env` is the name of a task, a Gymnasium environment, a function that makes one (`copies` of it then go
+    side by side), or the id of one. Its observations are a Box, matched by position, or a Dict, by name.
+    `cost` is an entry of `info`, or a function of an `environments.Transition`; tasks have their own.
+    `max_steps` ends longer episodes.
+    """
+    _check_episodes(episodes, seed)
+    if isinstance(env, str) and is_task(env):
+        check_fits(env, run)
+        with bar(f"evaluating {run.algorithm}", catalog.task(env).limit, show=progress) as shown:
+            act = policy(run, seed if stochastic else None, task=env)
+            found = roll_out(
+                env, act, seeds=len(run), episodes=episodes, seed=seed, threads=threads, watch=shown.at
+            )
+        return Evaluation(env, run.algorithm, tuple(run.seeds), seed, stochastic, *found)
+    found = _in_environment(run, env, episodes, seed, stochastic, cost, max_steps, copies, progress)
+    return Evaluation(environments.name_of(env), run.algorithm, tuple(run.seeds), seed, stochastic, *found)
+
+
+def _in_environment(
+    run: "Run",
+    env: Any,
+    episodes: int,
+    seed: int,
+    stochastic: bool,
+    cost: environments.Cost,
+    max_steps: int | None,
+    copies: int,
+    progress: bool,
+) -> Episodes:
+    """Seeds one after another, each in the same episodes."""
+    env, name = environments.factory_of(env), environments.name_of(env)
+    made = environments.make_copies(env, min(copies, episodes))
+    parts = []
+    try:
+        columns = environments.Columns(made[0])
+        with bar(f"evaluating {run.algorithm} in {name}", episodes * len(run), show=progress) as shown:
+            for number in range(len(run)):
+                act = environments.policy_of(run[number], columns, name, seed if stochastic else None)
+                played = environments.play(
+                    made,
+                    columns,
+                    act,
+                    environment_seeds(seed, episodes),
+                    cost=cost,
+                    max_steps=max_steps,
+                    watch=lambda done, before=number * episodes: shown.at(before + done),  # type: ignore[misc]
+                )
+                parts.append(played.episodes)
+    finally:
+        environments.close_copies(env, made)
+    return Episodes(*(np.stack(each) for each in zip(*parts, strict=True)))
+
+
+def is_task(name: str) -> bool:
+    """Whether a name is that of a task of the catalog, or looks like a misspelt one and not like an id."""
+    plain = catalog.plain_name(name)
+    if plain in catalog.names():
+        return True
+    return not _is_registered(name)
+
+
+def _is_registered(name: str) -> bool:
+    """Whether Gymnasium knows an id, or is to import the module before its colon."""
+    try:
+        import gymnasium
+    except ImportError:
+        return False
+    return ":" in name or name in gymnasium.registry
+
+
+def _check_episodes(episodes: int, seed: int) -> None:
+    if episodes < 1:
+        raise InputError(f"need at least one episode, asked for {episodes}.")
+    if seed < 0:
+        raise InputError(f"seed must be at least 0, got {seed}.")
 
 
 def roll_out(
@@ -137,10 +209,7 @@ def roll_out(
     watch: Watch = lambda steps: None,
 ) -> Episodes:
     """Let `seeds` policies act in the same episodes; `act` has the rows of the first policy first."""
-    if episodes < 1:
-        raise InputError(f"need at least one episode, asked for {episodes}.")
-    if seed < 0:
-        raise InputError(f"seed must be at least 0, got {seed}.")
+    _check_episodes(episodes, seed)
     rows = environment_seeds(seed, episodes) * seeds
     returns, costs, lengths = rollouts.roll_out(catalog.task(task), act, rows, threads=threads, watch=watch)
     shape = seeds, episodes
@@ -225,6 +294,57 @@ def as_logged(run: "Run", task: str, episodes: Trajectories) -> Trajectories:
         observation_names=run.observation_names,
         action_names=run.action_names,
     )
+
+
+def record(
+    env: Any,
+    policy: "Run | str | Callable[[Any], Any]" = "random",
+    *,
+    episodes: int = 50,
+    seed: int = 0,
+    cost: environments.Cost = "cost",
+    max_steps: int | None = None,
+    observation_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
+    stochastic: bool = False,
+    progress: bool = False,
+) -> tuple[Trajectories, Annotations]:
+    """Record logs of an environment, with rewards and costs apart.
+
+    `policy` is a run (of one seed), "random", or a function of an observation as the environment gives it.
+    Columns are named as the observations of a Dict are, else obs_0, obs_1 and so on, or as given.
+    """
+    _check_episodes(episodes, seed)
+    env, name = environments.factory_of(env), environments.name_of(env)
+    # A function may remember its episode: it is given one after another, and so are the others alike.
+    made = environments.make_copies(env, 1)
+    try:
+        columns = environments.Columns(made[0])
+        act = _acting(policy, columns, name, seed, stochastic=stochastic)
+        with bar(f"recording {name}", episodes, show=progress) as shown:
+            seeds = environment_seeds(seed, episodes)
+            played = environments.play(
+                made, columns, act, seeds, cost=cost, max_steps=max_steps, keep=True, watch=shown.at
+            )
+    finally:
+        environments.close_copies(env, made)
+    return environments.logs_of(
+        played.steps, columns, observation_names=observation_names, action_names=action_names
+    )
+
+
+def _acting(
+    policy: Any, columns: environments.Columns, name: str, seed: int, *, stochastic: bool
+) -> environments.Act:
+    if isinstance(policy, str):
+        if policy != "random":
+            raise InputError(f'a policy is a run, a function or "random", got "{policy}".')
+        return environments.random_policy(columns, seed)
+    if hasattr(policy, "act_each"):
+        if len(policy) > 1:
+            raise InputError(f"this run holds {len(policy)} seeds; choose one: record(env, run[0]).")
+        return environments.policy_of(policy, columns, name, seed if stochastic else None)
+    return environments.function_policy(policy)
 
 
 def random_policy(action_size: int, seed: int = 0) -> Act:
