@@ -42,10 +42,12 @@ def save_risk(
     *,
     append: bool = False,
     spread: Costs | None = None,
+    ahead: Costs | None = None,
 ) -> None:
     """Write `risk` and `novelty` of each step beside its episode and step, as the log has them.
 
-    `spread`, the standard deviation of the risk over seeds, becomes the column `risk_spread`.
+    `spread`, the standard deviation of the risk over seeds, becomes the column `risk_spread`; `ahead`,
+    the risk of what follows, becomes `risk_ahead`.
 
     `log` are these columns of a table, under their own names. With `append` it holds all columns, and every
     row is written: risk is empty where a row is no step.
@@ -54,6 +56,8 @@ def save_risk(
     found = {"risk": np.concatenate(costs), "novelty": np.concatenate(novelty)}
     if spread is not None:
         found["risk_spread"] = np.concatenate(spread)
+    if ahead is not None:
+        found["risk_ahead"] = np.concatenate(ahead)
     if log is None or contents.step_rows is None:
         table = _with_columns(_keys(contents), found)
     elif append:

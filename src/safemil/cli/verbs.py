@@ -15,6 +15,7 @@ from safemil.cli.arguments import (
     ReadingFlags,
     RunPath,
     TaskFlag,
+    training_data,
 )
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
@@ -148,6 +149,7 @@ def score(
     *,
     out: OutFile,
     append: bool = False,
+    ahead: bool = False,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
@@ -161,6 +163,7 @@ def score(
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
             several seeds, the risk's standard deviation over them too
+        ahead: write the risk of what follows too, learned once from the logs that the run was trained on
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
@@ -181,7 +184,10 @@ def score(
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
     costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
     novelty = trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread)
+    if ahead and not trained.learned_ahead:
+        trained.learn_ahead(training_data(run, None, READING))
+    following = trained.risk_ahead(held) if ahead else None
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread, ahead=following)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
