@@ -40,6 +40,7 @@ from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder
 from safemil.ownership import marked, require_free
+from safemil.texts import require_utf8
 
 
 class Format(Protocol):
@@ -231,6 +232,8 @@ def _files(paths: Paths) -> list[File]:
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
         raise InputError("need at least one file, folder or pattern.")
+    for where in found:
+        require_utf8("the path", str(where))
     top = os.path.commonpath([path.parent for path in found])
     return sorted(
         (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),
@@ -316,7 +319,7 @@ def save(
 
 def write(path: PathLike, contents: Contents, format: str, *, overwrite: bool = False) -> None:
     """Write everything that was read from a file to another one."""
-    path, chosen = Path(path), find(format)
+    path, chosen = Path(require_utf8("the path", os.fspath(path))), find(format)
     with _naming(path), _writable(path, chosen, overwrite) as target:
         chosen.write(target, contents)
 
