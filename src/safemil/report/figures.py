@@ -64,7 +64,7 @@ def training(metrics: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     figures = [_scores(metrics, settings)] if any(name in SCORES for name in names) else []
     for name in sorted(rest, key=lambda each: ("loss/" not in each, each)):
         curve = _line(metrics, name, name, "ours")
-        if len(curve.x) < 2:  # known once, at the end: no curve
+        if name.startswith("evidence/"):  # known once, when the cost is done, and said by the verdict
             continue
         says = SENTENCES.get(name, f"{name}, as the algorithm reports it.")
         label = AXES.get(name, name.rsplit("/", 1)[-1])
@@ -208,6 +208,7 @@ def moment(
             return np.asarray(bottom - share * PANEL)
 
         text = f"{panel.name}: {panel.values[peak]:.3g} here, good {panel.low:.3g} to {panel.high:.3g}"
+        text = text.replace(" -", " −")
         parts.append(svg.text_at(left, svg.number(first - 7), text, "tick"))
         parts.append(
             Markup('<rect class="good-range" x="{}" y="{}" width="{}" height="{}"/>').format(
@@ -215,7 +216,8 @@ def moment(
             )
         )
         parts.append(Markup('<path class="line logs" d="{}"/>').format(svg.path(places, y(panel.values))))
-    parts.append(Markup('<path class="here-line" d="M{} {}V{}"/>').format(here, top - 120, bottom))
+        parts.append(Markup('<path class="here-line" d="M{} {}V{}"/>').format(here, first, bottom))
+    parts.append(Markup('<path class="here-line" d="M{} {}V{}"/>').format(here, top - 120, top))
     for place, anchor, text in ((left, "tick", f"step {steps[0]}"), (right, "tick end", f"step {steps[1]}")):
         parts.append(svg.text_at(place, bottom + 18, text, anchor))
     return svg.picture(Markup("").join(parts), svg.WIDTH, bottom + 24, says, "chart")

@@ -64,15 +64,15 @@ def gather(
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    noted = contents["unlabeled"].manifest
     truth = _truth(run, contents["unlabeled"], single_path(piles["unlabeled"]), options)
     judged_sha256 = truth.trajectories.content_hash()
     truth, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
     contents = (
         {"unlabeled": truth} if nonpreferred is None else {"unlabeled": truth, "nonpreferred": nonpreferred}
     )
-    unlabeled = truth
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
-    origin = unlabeled.manifest.get("origin", unlabeled.manifest)
+    origin = noted.get("origin", noted)
     task = task or (evaluated.task if evaluated else None) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
@@ -84,7 +84,7 @@ def gather(
         run=run,
         config=directory.read_config(),
         manifest=directory.read_manifest(),
-        unlabeled=unlabeled.trajectories,
+        unlabeled=truth.trajectories,
         nonpreferred=nonpreferred.trajectories if nonpreferred else None,
         judged_sha256=judged_sha256,
         learned_from=_learned_from(directory.read_manifest(), contents),
@@ -92,8 +92,8 @@ def gather(
         true_rewards=truth.rewards,
         task=task,
         scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
-        seeds=episode_seeds(origin, unlabeled.trajectories),
-        risk=run.cost(unlabeled.trajectories) if run.learns_cost else None,
+        seeds=episode_seeds(origin, truth.trajectories),
+        risk=run.cost(truth.trajectories) if run.learns_cost else None,
         nonpreferred_risk=(run.cost(nonpreferred.trajectories) if run.learns_cost and nonpreferred else None),
         evaluated=evaluated,
         compared=compared,

@@ -32,6 +32,7 @@ from safemil.worlds import Nearby
 
 ARENAS = 6  # recorded episodes drawn in arenas of their own
 TOGETHER = 24  # recorded episodes drawn in one arena
+LEADS = 0.2  # of the largest share: a second column with less is not drawn
 LENGTH = 10  # steps of a segment, where the algorithm has no length of its own
 
 
@@ -84,7 +85,7 @@ def _title(material: Material, names: wording.Nouns) -> str:
     logs = wording.counted(len(material.unlabeled), names.one, names.many)
     if material.nonpreferred is None:
         return logs
-    return f"{logs}, and {wording.counted(len(material.nonpreferred), 'incident', 'incidents')}"
+    return f"{logs} and {wording.counted(len(material.nonpreferred), 'incident', 'incidents')}"
 
 
 def facts(material: Material, names: wording.Nouns) -> list[wording.Fact]:
@@ -204,16 +205,17 @@ def _moment(
     smooth = moments.smoothed(material.risk[number], length)[::every]
     start, peak = int(held.starts[number]), int(moment.peaks[number])
     values = moments.values_at(held, np.arange(start, start + held.lengths[number], every)).astype(np.float64)
-    drive = np.argsort(-moment.found.shares[moment.found.risk.argmax()], kind="stable")[:2]
+    shares = moment.found.shares[moment.found.risk.argmax()]
+    drive = [i for i in np.argsort(-shares, kind="stable")[:2] if shares[i] >= LEADS * shares.max()]
     good = moment.good
     panels = [
         figures.Panel(moment.columns[i], values[:, i], float(good.low[i]), float(good.high[i])) for i in drive
     ]
     first = int(held.first_steps[number])
     says = (
-        f"The riskiest moment of {names.one} {held.ids[number]}, at step {first + peak}, and the columns "
-        f"that drive it. Thin line: every step; coloured: the mean of {length} steps; shaded: the middle 90% "
-        f"of good {names.many}."
+        f"The riskiest moment of {wording.called(str(held.ids[number]), names)}, at step {first + peak}, "
+        f"and what drives it. Thin line: every step; coloured: the mean of {length} steps; shaded: the "
+        f"middle 90% of good {names.many}."
     )
     steps = first, first + int(held.lengths[number]) - 1
     picture = figures.moment(raw.astype(np.float64), smooth, peak // every, panels, steps, says)

@@ -52,6 +52,15 @@ Nouns(one='episode', many='episodes'))
     return Nouns(word, word + ("es" if re.search("(s|x|z|ch|sh)$", word) else "s"))
 
 
+def called(name: str, names: Nouns) -> str:
+    """Name an episode in a sentence.
+
+    >>> called("7", Nouns("drive", "drives")), called("drive 7", Nouns("drive", "drives"))
+    ('drive 7', 'drive 7')
+    """
+    return name if name.lower().startswith(names.one) else f"{names.one} {name}"
+
+
 def counted(number: int, one: str, many: str) -> str:
     """Write a number of things.
 

@@ -168,7 +168,7 @@
     };
 
     // The columns that drive the risk at a step, and the values there beside the range of good ones.
-    const written = (value) => String(Number(value.toPrecision(3)));
+    const written = (value) => String(Number(value.toPrecision(3))).replace("-", "−");
     const percent = (value, low, high) => Math.min(Math.max(high > low ? (100 * (value - low)) / (high - low) : 50, 0), 100);
     const showReasons = (step) => {
       const list = $("reasons"), note = $("reason-note"), body = $("values");
@@ -447,12 +447,19 @@
     };
     button.addEventListener("click", () => (timer ? stop() : start()));
     slider.addEventListener("input", () => { stop(); show(); });
+    // The first frames are alike, so the clips rest where their risk or cost differs most, or in the middle.
+    const differs = (at) => {
+      const each = clips.map((clip) => [clip.cost, clip.risk].map((row) => (row ? row[Math.min(at, clip.frames - 1)] : 0)));
+      return Math.max(...[0, 1].map((i) => Math.max(...each.map((row) => row[i])) - Math.min(...each.map((row) => row[i]))));
+    };
+    const spread = Array.from({ length: last + 1 }, (_, at) => differs(at));
+    slider.value = clips.length > 1 && Math.max(...spread) > 0 ? spread.indexOf(Math.max(...spread)) : Math.floor(last / 2);
     show();
 
     // Clips begin by themselves when they come into view, unless motion is not wanted.
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
     const seen = new IntersectionObserver((entries) => {
-      if (entries.some((entry) => entry.isIntersecting)) { start(); seen.disconnect(); }
+      if (entries.some((entry) => entry.isIntersecting)) { slider.value = 0; start(); seen.disconnect(); }
     });
     seen.observe(frames[0]);
   }
