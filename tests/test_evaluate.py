@@ -8,11 +8,11 @@ import pytest
 
 import safemil
 import safemil.tasks
-from safemil import catalog, evaluate, toy
+from safemil import catalog, evaluation, toy
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.evaluate import Evaluation, as_logged, policy
+from safemil.evaluation import Evaluation, as_logged, policy
 from safemil.rollouts import environment_seeds
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
@@ -28,7 +28,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def found(run):
-    return evaluate.evaluate(run, WALKER, episodes=3)
+    return evaluation.evaluate(run, WALKER, episodes=3)
 
 
 def one_episode(act, seed):
@@ -54,39 +54,39 @@ def test_an_episode_counts_until_it_ends_as_in_a_single_environment(run, found):
 
 
 def test_a_seed_does_the_same_alone(run, found):
-    alone = evaluate.evaluate(run[1], WALKER, episodes=3)
+    alone = evaluation.evaluate(run[1], WALKER, episodes=3)
     np.testing.assert_allclose(alone.returns[0], found.returns[1], rtol=1e-4)
     np.testing.assert_array_equal(alone.lengths[0], found.lengths[1])
 
 
 def test_sampled_actions_differ_and_come_again(run, found):
-    sampled = [evaluate.evaluate(run, WALKER, episodes=3, stochastic=True) for _ in range(2)]
+    sampled = [evaluation.evaluate(run, WALKER, episodes=3, stochastic=True) for _ in range(2)]
     np.testing.assert_array_equal(sampled[0].returns, sampled[1].returns)
     assert (sampled[0].returns != found.returns).all()
 
 
 def test_other_episodes_for_another_seed(run, found):
-    assert not np.isin(evaluate.evaluate(run, WALKER, episodes=3, seed=1).returns, found.returns).any()
+    assert not np.isin(evaluation.evaluate(run, WALKER, episodes=3, seed=1).returns, found.returns).any()
 
 
 def test_a_run_of_other_columns_is_refused(run):
     with pytest.raises(InputError, match=r"60 observation and 2 action columns.*trained on 17 and 6"):
-        evaluate.evaluate(run, "SafetyPointGoal1-v0")
+        evaluation.evaluate(run, "SafetyPointGoal1-v0")
 
 
 def test_an_unknown_task_is_answered_with_the_near_one(run):
     with pytest.raises(InputError, match='did you mean "SafetyPointGoal1-v0"'):
-        evaluate.evaluate(run, "SafetyPointGoal-v0")
+        evaluation.evaluate(run, "SafetyPointGoal-v0")
 
 
 @pytest.mark.parametrize(("option", "value"), [("episodes", 0), ("seed", -1)])
 def test_options_out_of_range_are_refused(run, option, value):
     with pytest.raises(InputError, match="at least"):
-        evaluate.evaluate(run, WALKER, **{option: value})
+        evaluation.evaluate(run, WALKER, **{option: value})
 
 
 def test_the_random_policy_needs_no_run():
-    found = evaluate.roll_out(WALKER, evaluate.random_policy(6), seeds=2, episodes=2)
+    found = evaluation.roll_out(WALKER, evaluation.random_policy(6), seeds=2, episodes=2)
     assert found.returns.shape == found.costs.shape == found.lengths.shape == (2, 2)
     assert (found.lengths < 300).all()
 
@@ -95,7 +95,7 @@ def test_a_generated_problem_is_walked_as_the_toy_walks_it():
     def act(observations, step):
         return np.clip(observations[:, 2:], -0.3, 0.3) * np.repeat([1.0, 3.0], 10)[:, None]
 
-    found = evaluate.roll_out("toy:speed", act, seeds=2, episodes=10)
+    found = evaluation.roll_out("toy:speed", act, seeds=2, episodes=10)
     for number, gain in enumerate([1.0, 3.0]):
         risky, goals = toy.evaluate(
             "speed", lambda seen, g=gain: np.clip(seen[:, 2:], -0.3, 0.3) * g, episodes=10
@@ -124,7 +124,7 @@ def test_an_evaluation_is_read_as_it_was_written(found, tmp_path):
         np.testing.assert_allclose(getattr(again, name), getattr(found, name), atol=1e-6)
     for name in ("task", "algorithm", "seeds", "seed", "stochastic"):
         assert getattr(again, name) == getattr(found, name)
-    (tmp_path / evaluate.FILE).write_text('{"task": "toy:speed"}')
+    (tmp_path / evaluation.FILE).write_text('{"task": "toy:speed"}')
     with pytest.raises(InputError, match="is damaged"):
         Evaluation.load(tmp_path)
 
@@ -132,7 +132,7 @@ def test_an_evaluation_is_read_as_it_was_written(found, tmp_path):
 def test_a_learning_curve_leaves_the_training_as_it_is(tmp_path):
     """A run that is stopped at an evaluation and resumed writes the same lines and the same weights."""
     piles = toy.make_piles("speed", nonpreferred=2, unlabeled=4, heldout=2)
-    curve = evaluate.curve("toy:speed", episodes=2)
+    curve = evaluation.curve("toy:speed", episodes=2)
     calls = []
 
     def stop_at_the_second(run):

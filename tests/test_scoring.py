@@ -12,19 +12,8 @@ import safemil
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError, InputWarning
+from small import FLAGS
 
-SMALL = {  # as in test_api.py, so that one compiled program serves both
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-}
-SET = [f"--set={name}={value}" for name, value in SMALL.items()]
 COLUMNS = [
     "--observation",
     "gap,speed,lane",
@@ -74,7 +63,7 @@ def folder(unlabeled, nonpreferred, tmp_path_factory):
     for name, pile in (("logs", unlabeled), ("bad", nonpreferred)):
         pyarrow.parquet.write_table(table(named(pile)), folder / f"{name}.parquet")
     piles = ["--unlabeled", f"{folder}/logs.parquet", "--nonpreferred", f"{folder}/bad.parquet"]
-    command = ["train", "safemil", *piles, *COLUMNS, *BOUNDS, *SET, "--log-every", "20"]
+    command = ["train", "safemil", *piles, *COLUMNS, *BOUNDS, *FLAGS, "--log-every", "20"]
     assert main([*command, "--out", f"{folder}/run"]) == 0
     return folder
 
@@ -99,7 +88,7 @@ def score(folder, log, name, *flags, out="risk.parquet", path):
 def test_a_run_of_several_seeds_writes_how_far_they_disagree(folder, tmp_path):
     piles = ["--unlabeled", f"{folder}/logs.parquet", "--nonpreferred", f"{folder}/bad.parquet"]
     out = ["--seeds", "2", "--out", f"{tmp_path}/run"]
-    assert main(["train", "safemil", *piles, *COLUMNS, *BOUNDS, *SET, *out]) == 0
+    assert main(["train", "safemil", *piles, *COLUMNS, *BOUNDS, *FLAGS, *out]) == 0
     assert main(["score", f"{tmp_path}/run", f"{folder}/logs.parquet", "--out", f"{tmp_path}/risk.csv"]) == 0
     found = pyarrow.csv.read_csv(tmp_path / "risk.csv")
     assert found.column_names == ["drive", "stamp", "risk", "novelty", "risk_spread"]

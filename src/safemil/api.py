@@ -33,6 +33,8 @@ from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
 from safemil.labels import FILE as LABELS
 from safemil.labels import Labels, Sorted, joined
+from safemil.loggers import Loggers, OnLog
+from safemil.loggers import check as check_loggers
 from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
@@ -350,15 +352,19 @@ class Run:
     def _initial(self, data: Dataset) -> Any:
         return loop.init(self._algorithm, self.config, data, self.seeds)
 
+    def _compact_initial(self, data: Dataset) -> Any:
+        return loop.compact(self._algorithm, self._initial(data))
+
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
-        return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
+        compact = loop.compact(self._algorithm, state)
+        return Checkpoint(update, loop.state_arrays({"state": compact, "scaler": self._scaler}))
 
     def _restore(
         self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
     ) -> None:
         """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
         template, second = (
-            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._compact_initial, each))}
             for each in (data, other or data)
         )
         try:
@@ -388,6 +394,9 @@ def train(
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    loggers: Sequence[str | OnLog] = (),
+    on_log: OnLog | None = None,
+    init_from: Run | str | os.PathLike[str] | None = None,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -407,8 +416,15 @@ def train(
     and at the end; the values of each seed that it returns are added to the metrics. It does not change
     training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
+
+    `loggers` are "tensorboard", "wandb" or "trackio"; `on_log(update, metrics)` is called with every line of
+    metrics. `init_from` is a run, or its folder, whose networks, normaliser and columns training starts from;
+    networks that judge held-out episodes start anew all the same. With `resume`, `updates` may be raised.
     """
     found, config = configure(algorithm, preset, settings)
+    functions = (*loggers, on_log) if on_log is not None and not isinstance(loggers, str) else loggers
+    check_loggers(functions, None if out is None else Path(out))
+    parent = None if init_from is None else _parent(init_from, found, seeds)
     judged_after = found.judged_after and found.judged_after(config)
     if strict and judged_after is None:
         raise InputError(f"{found.name} with these settings measures no evidence; leave out `strict=True`.")
@@ -417,6 +433,8 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
+    if parent is not None:
+        unlabeled = parent.match(unlabeled)
     unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
     judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
     if judged is not None:
@@ -437,18 +455,26 @@ def train(
     }
     hashes = _hashes(unlabeled, **needed)
     unlabeled = _without(preferred, unlabeled)
-    scaler = Scaler.of(unlabeled)
+    scaler = Scaler.of(unlabeled) if parent is None else parent._scaler
     data = Dataset.of(scaler, unlabeled, **needed)
     others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
+    if parent is not None:
+        schema = schema.widened(parent._schema)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every)
+    if parent is not None:
+        run._state = loop.with_networks(run._state, parent._state, found.name)
+        hashes["init_from_sha256"] = loop.digest(parent._state)
+    logged = Loggers(functions, run.seeds)
+    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every, logged)
+    finished = False
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
         if judged is not None and run.path is not None:
             judged.save(run.path / LABELS)
+        logged.begin(run.path, run._described())
         if strict:
             recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
             _require_evidence(_evidence(run, data, unlabeled, nonpreferred), run.path)
@@ -456,9 +482,26 @@ def train(
         run.evidence = _evidence(run, data, unlabeled, nonpreferred)
         if run.evidence is not None and run.path is not None:
             run.evidence.save(run.path)
+        finished = True
     finally:
+        logged.end(finished=finished)
         recorder.close()
     return run
+
+
+def _parent(given: Run | str | os.PathLike[str], algorithm: Algorithm, seeds: int) -> Run:
+    """Run to start from, with one seed or as many as are asked for."""
+    parent = given if isinstance(given, Run) else Run.load(given)
+    if parent.algorithm != algorithm.name:
+        raise InputError(
+            f"init_from is a run of {parent.algorithm}, not of {algorithm.name}; train the same algorithm."
+        )
+    if len(parent) not in (1, seeds):
+        raise InputError(
+            f"init_from holds {len(parent)} seeds, but {seeds} are trained; choose one, as in "
+            "init_from=run[0], or train as many."
+        )
+    return parent
 
 
 def configure(algorithm: Any, preset: str | None, settings: Mapping[str, object]) -> tuple[Algorithm, Any]:
@@ -483,8 +526,10 @@ class _Recorder:
         checkpoint_seconds: float,
         evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None,
         evaluate_every: int,
+        loggers: Loggers,
     ):
         self.run = run
+        self.loggers = loggers
         self.hashes = hashes
         self.evaluate = evaluate
         self.evaluate_every = evaluate_every
@@ -510,24 +555,50 @@ class _Recorder:
             self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
-        self._check_same(directory)
+        earlier = self._check_same(directory)
         directory.lock()
+        if earlier != self.run.config.updates:
+            self._raise_updates(directory, earlier)
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(directory, checkpoint, data)
+            self.run._state = loop.derive(
+                self.run._algorithm, self.run.config, self.run._state, data, done=checkpoint.update
+            )
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
         self.run.metrics = directory.read_metrics()
         self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
 
-    def _check_same(self, directory: RunDirectory) -> None:
+    def _raise_updates(self, directory: RunDirectory, earlier: int) -> None:
+        """Note the new number of updates, and say what it does to a learning rate that decays."""
+        directory.write_config(self.run._described())
+        if getattr(self.run.config, "cosine_decay", False):
+            updates = self.run.config.updates
+            warnings.warn(
+                f"{directory.path} goes on to {updates:,} updates instead of {earlier:,}; the policy's "
+                "learning rate, which decays to 0 by the last update, rises again, so the result is not that "
+                f"of a run begun with {updates:,}.",
+                InputWarning,
+                stacklevel=5,
+            )
+
+    def _check_same(self, directory: RunDirectory) -> int:
+        """Refuse other settings and data; only `updates` may be raised. Return the updates noted so far."""
         config, manifest = directory.read_config(), directory.read_manifest()
         same = config["algorithm"] == self.run.algorithm and config["seeds"] == list(self.run.seeds)
-        if not same or _settings_of(directory, self.run._algorithm, config) != self.run.config:
+        begun = _settings_of(directory, self.run._algorithm, config)
+        ours = dataclasses.asdict(self.run.config)
+        if not same or dataclasses.asdict(begun) | {"updates": ours["updates"]} != ours:
             raise InputError(
                 f"{directory.path} was begun with other settings (see its {CONFIG}); "
-                "resume it with those, or choose another folder."
+                "resume it with those, or choose another folder. Only `updates` may be raised."
+            )
+        if ours["updates"] < begun.updates:
+            raise InputError(
+                f"{directory.path} was begun with {begun.updates:,} updates, which can only be raised, got "
+                f"{ours['updates']:,}; train into another folder."
             )
         noted = {name for name in manifest if name.endswith(HASH)}
         for name in sorted(noted | {*self.hashes}):
@@ -535,6 +606,7 @@ class _Recorder:
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
+        return int(begun.updates)
 
     def fit(self, data: Dataset, *, interval: int, progress: bool, until: int | None = None) -> None:
         run = self.run
@@ -544,6 +616,7 @@ class _Recorder:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
                     start=self.update, until=until, interval=interval, on_interval=record,
+                    on_progress=lambda done: shown.at(done, self._losses()),
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -573,12 +646,16 @@ class _Recorder:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
         self.run._state, self.update = state, done
-        losses = (
-            f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name
-        )
-        shown.at(done, "  ".join(losses))
+        self.loggers.log(line)
+        shown.at(done, self._losses())
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
+
+    def _losses(self) -> str:
+        """Losses of the last line of metrics, the mean over seeds."""
+        last = self.run.metrics[-1] if self.run.metrics else {}
+        losses = {name.removeprefix("loss/"): each for name, each in last.items() if "loss/" in name}
+        return "  ".join(f"{name} {np.mean(each):.3f}" for name, each in losses.items() if None not in each)
 
     def _evaluated(self, state: Any) -> dict[str, Any]:
         """Call `evaluate`; its time is not counted as training."""
@@ -653,6 +730,8 @@ def _evidence(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
         preferred_scores=found["preferred_scores"],
+        tried=int(found["tried"]),
+        look_alikes=(float(found["alike_auc"]), float(found["alike_p"]), bool(found["rare"])),
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,

@@ -4,11 +4,13 @@ The random draws of a seed at update i depend on the seed and on i alone, so a r
 resumed, or trained beside other seeds, draws the same numbers.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,21 +203,85 @@ def _divergence(
     return Divergence(update + 1, ", ".join(wrong), before)
 
 
+def compact(algorithm: Algorithm, state: State) -> State:
+    """Leave out of a state what can be computed from the rest of it and the data."""
+    return state if algorithm.compact is None else jax.vmap(algorithm.compact)(state)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "config", "done"))
+def derive(algorithm: Algorithm, config: Any, state: State, data: Dataset, *, done: int) -> State:
+    """Compute what `compact` has left out of the state after `done` updates."""
+    if algorithm.derive is None:
+        return state
+    derived = partial(algorithm.derive, config)
+    return jax.vmap(lambda one: derived(one, data, done))(state)
+
+
+def with_networks(state: State, trained: State, name: str) -> State:
+    """Put the networks of a trained state into one that has not been trained.
+
+    They are the Equinox modules that the state holds directly. What depends on the data or on the progress of
+    training, such as weights of episodes and moments of an optimiser, stays as it is, and so do networks
+    further inside, which judge episodes that they did not see. A trained state of one seed serves all.
+    """
+    leaves, structure = jax.tree.flatten(state, is_leaf=lambda node: node is not state)
+    others = jax.tree.leaves(trained, is_leaf=lambda node: node is not trained)
+    if len(leaves) != len(others) or not any(isinstance(leaf, eqx.Module) for leaf in leaves):
+        raise InputError(
+            f"{name} can't start from a run: its state holds no networks of Equinox, or others than the "
+            "run's; leave out `init_from=...`."
+        )
+    found = [
+        _taken(mine, theirs, name) if isinstance(mine, eqx.Module) else mine
+        for mine, theirs in zip(leaves, others, strict=True)
+    ]
+    return jax.tree.unflatten(structure, found)
+
+
+def _taken(mine: eqx.Module, theirs: Any, name: str) -> Any:
+    shapes = [
+        [
+            (jax.tree_util.keystr(path), leaf.shape[1:])
+            for path, leaf in jax.tree_util.tree_leaves_with_path(each)
+        ]
+        for each in (mine, theirs)
+    ]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"the {type(mine).__name__} of the run to start from has other layers; train {name} with the "
+            "settings of that run (see its config.toml)."
+        )
+    return jax.tree.map(lambda leaf, new: jnp.broadcast_to(new, leaf.shape), mine, theirs)
+
+
+def digest(state: State) -> str:
+    """SHA-256 of all arrays of a state."""
+    found = hashlib.sha256()
+    for name, array in state_arrays(state).items():
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
 def state_arrays(state: State) -> dict[str, np.ndarray]:
-    """Flatten the state into named arrays for a checkpoint."""
+    """Flatten the state into named arrays for a checkpoint; empty ones are left out."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves if leaf.size}
 
 
 def state_from_arrays(template: State, arrays: dict[str, np.ndarray], *, other: State = None) -> State:
     """Rebuild a state with the structure and shapes of the template from the arrays of a checkpoint.
 
-    An axis whose size is another one in the template `other` may have any size: it depends on the data.
+    An array that is empty in the template is left empty. An axis whose size is another one in the template
+    `other` may have any size: it depends on the data.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     others = jax.tree.leaves(template if other is None else other)
     found = []
     for (path, leaf), second in zip(leaves, others, strict=True):
+        if not leaf.size:
+            found.append(jnp.zeros(leaf.shape, leaf.dtype))
+            continue
         name = jax.tree_util.keystr(path)
         sizes = tuple(
             size if size == another else -1 for size, another in zip(leaf.shape, second.shape, strict=True)

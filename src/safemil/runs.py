@@ -33,7 +33,8 @@ from safemil.ownership import ASIDE, Kind, is_free
 from safemil.settings import to_toml
 from safemil.texts import read_json, read_toml
 
-FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+FORMAT = 3  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+READ = (2, 3)  # formats that this version reads; 2 has larger checkpoints
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 PILES = ("unlabeled", "nonpreferred", "preferred")
@@ -131,8 +132,8 @@ class RunDirectory:
                 raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
-                f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
-                f"folder. ({error})"
+                f"{self.path} is not empty, and is not a run that can be resumed or overwritten; choose "
+                f"another folder. ({error})"
             ) from None
         if not overwrite:
             raise InputError(
@@ -156,10 +157,11 @@ class RunDirectory:
         except InputError as error:
             raise InputError(f"{error} Train again, or restore the file.") from None
         form = found.get("format")
-        if form != FORMAT:
+        if form not in READ:
             has = "names no format" if form is None else f"is of format {form}"
+            known = " and ".join(map(str, READ))
             raise InputError(
-                f"{path} {has}, but this version of safemil reads run folders of format {FORMAT}; train "
+                f"{path} {has}, but this version of safemil reads run folders of format {known}; train "
                 f"again, or use the version of safemil that wrote the folder (see its {MANIFEST})."
             )
         try:
@@ -204,6 +206,17 @@ class RunDirectory:
             if not path.exists() and not glob.has_magic(str(path)):
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
+
+    def require_learned(self, name: str, content_hash: str) -> None:
+        """Refuse episodes that data.json names, unless the run was trained on them.
+
+        Whoever made the run wrote data.json, and could name any file of this machine there.
+        """
+        if self.read_manifest().get(f"{name}_sha256") != content_hash:
+            raise InputError(
+                f"the {name} episodes that {self.path / SOURCES} names are not those that the run was "
+                "trained on; give their path by `unlabeled=...` (and `nonpreferred=...`) to read them."
+            )
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
+RunFlag = Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
@@ -59,6 +60,8 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
+    init_from: RunFlag = None,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -80,13 +83,15 @@ def train(
         seed: number of the first seed
         seeds: how many seeds to train side by side
         preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
-        resume: continue the run in the folder
+        resume: continue the run in the folder; --set updates=N may be raised
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
+        init_from: run whose networks, normaliser and columns to start from
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -105,7 +110,7 @@ def train(
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
         pile = piles["unlabeled"]
         check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
@@ -125,6 +130,8 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            loggers=log,
+            init_from=init_from,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -229,7 +236,7 @@ def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
 
 
 def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
-    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+    """Group the settings: those of the paper, further ones, and those of the networks.
 
     Settings of the networks are the hidden layers, and all that the algorithms share.
     """
@@ -240,29 +247,25 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
     from safemil.algorithms.cloning import Cloning
     from safemil.settings import meanings, spell
 
-    groups: dict[str, list[list[str]]] = {
-        "Settings with the same value in every preset": [],
-        "Settings that depend on the preset": [],
-        "Settings of the networks and their optimiser": [],
+    settings, shared = meanings(algorithm.Config), {field.name for field in fields(Cloning)}
+    width = max(map(len, settings))
+
+    def table() -> Table:
+        presets = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        return Table(Column("setting", no_wrap=True, width=width), *presets, "meaning", box=None)
+
+    papers, ours, networks = table(), table(), table()
+    for name, meaning in settings.items():
+        values = (spell(getattr(preset, name)) for preset in algorithm.PRESETS.values())
+        of_networks = name in shared or name.startswith("hidden")
+        group = networks if of_networks else ours if name in algorithm.OURS else papers
+        group.add_row(name, *values, meaning)
+    groups = {
+        "Settings of the paper": papers,
+        "Settings that the paper does not have": ours,
+        "Settings of the networks and their optimiser": networks,
     }
-    same, different, networks = groups.values()
-    shared = {field.name for field in fields(Cloning)}
-    for name, meaning in meanings(algorithm.Config).items():
-        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
-        if name in shared or name.startswith("hidden"):
-            group = networks
-        else:
-            group = same if len({*values}) == 1 else different
-        group.append([name, *values, meaning])
-    width = max(len(name) for name in meanings(algorithm.Config))
-    tables = []
-    for title, rows in groups.items():
-        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
-        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
-        for row in rows:
-            table.add_row(*row)
-        tables.append((title, table))
-    return [(title, table) for title, table in tables if table.row_count]
+    return [(title, group) for title, group in groups.items() if group.row_count]
 
 
 def _pile_paths(
@@ -279,12 +282,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -293,7 +296,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 Length = int | Literal["full"]
+MOST_EXACT = 2**24  # whole numbers up to here are exact in float32
 ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
 
 
@@ -79,6 +80,10 @@ class Pile(eqx.Module):
             discrete=trajectories.action_categories is not None,
             known_good=known_good,
         )
+
+    @property
+    def steps(self) -> int:
+        return self.observations.shape[0]
 
     @property
     def observation_size(self) -> int:
@@ -212,7 +217,7 @@ def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
     return draw_below(len(pile.observations), (count,), key)
 
 
-def draw_below(bound: int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
+def draw_below(bound: Array | int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
     """Draw integers in [0, bound)."""
     return _below(jax.random.bits(key, shape), bound)
 
@@ -258,6 +263,23 @@ def draw_steps(cumulative: Float[Array, " steps"], count: int, key: Array) -> In
     """Draw the rows of `count` steps in proportion to their weights, given the cumulative sum of these."""
     places = cumulative[-1] * jax.random.uniform(key, (count,))
     return jnp.minimum(jnp.searchsorted(cumulative, places, side="right"), len(cumulative) - 1)
+
+
+def draw_steps_of(kept: Bool[Array, " episodes"], pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
+    """Draw the rows of `count` steps of the kept episodes, as `draw_steps` does with weights of 1 and 0.
+
+    Only sums over episodes are needed. Beyond 2²⁴ kept steps float32 has no number for each of them, and
+    integers are drawn instead.
+    """
+    lengths = jnp.where(kept, pile.lengths, 0)
+    through = jnp.cumsum(lengths)  # (episodes,) kept steps up to the end of each
+    if pile.steps < MOST_EXACT:
+        places = (through[-1] * jax.random.uniform(key, (count,))).astype(jnp.int32)
+    else:
+        places = draw_below(through[-1], (count,), key)
+    episode = jnp.minimum(jnp.searchsorted(through, places, side="right"), len(lengths) - 1)
+    offset = places - (through - lengths)[episode]
+    return pile.starts[episode] + jnp.minimum(offset, pile.lengths[episode] - 1)
 
 
 def episode_at(pile: Pile, rows: Int[Array, " count"]) -> Int[Array, " count"]:

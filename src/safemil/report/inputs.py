@@ -19,7 +19,7 @@ from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.data.trajectories import rows_of
 from safemil.errors import InputWarning
-from safemil.evaluate import Evaluation, check_fits
+from safemil.evaluation import Evaluation, check_fits
 from safemil.labels import joined
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
@@ -57,23 +57,28 @@ def gather(
     piles: Mapping[str, Paths],
     options: Options,
     *,
+    noted: bool = False,
     compare: Path | None = None,
     task: str | None = None,
 ) -> Material:
-    """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
+    """Read everything; `piles` by name are read as `options` say, or as training did if none are given.
+
+    Piles that are `noted`, by the run and not by the user, must be those that it was trained on.
+    """
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
-    noted = contents["unlabeled"].manifest
+    source = contents["unlabeled"].manifest
     truth = _truth(run, contents["unlabeled"], single_path(piles["unlabeled"]), options)
     judged_sha256 = truth.trajectories.content_hash()
-    truth, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
-    contents = (
-        {"unlabeled": truth} if nonpreferred is None else {"unlabeled": truth, "nonpreferred": nonpreferred}
-    )
+    unlabeled, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
+    contents = {"unlabeled": unlabeled} | ({} if nonpreferred is None else {"nonpreferred": nonpreferred})
+    if noted:
+        for name, pile in contents.items():
+            directory.require_learned(name, pile.trajectories.content_hash())
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
-    origin = noted.get("origin", noted)
-    task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    origin = source.get("origin", source)
+    task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
@@ -84,22 +89,28 @@ def gather(
         run=run,
         config=directory.read_config(),
         manifest=directory.read_manifest(),
-        unlabeled=truth.trajectories,
+        unlabeled=unlabeled.trajectories,
         nonpreferred=nonpreferred.trajectories if nonpreferred else None,
         judged_sha256=judged_sha256,
         learned_from=_learned_from(directory.read_manifest(), contents),
-        true_costs=truth.costs,
-        true_rewards=truth.rewards,
+        true_costs=unlabeled.costs,
+        true_rewards=unlabeled.rewards,
         task=task,
         scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
-        seeds=episode_seeds(origin, truth.trajectories),
-        risk=run.cost(truth.trajectories) if run.learns_cost else None,
+        seeds=episode_seeds(origin, unlabeled.trajectories),
+        risk=run.cost(unlabeled.trajectories) if run.learns_cost else None,
         nonpreferred_risk=(run.cost(nonpreferred.trajectories) if run.learns_cost and nonpreferred else None),
         evaluated=evaluated,
         compared=compared,
         compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
+
+
+def _task_of(evaluated: Evaluation | None) -> str | None:
+    """Task of an evaluation; None for one in an environment that is no task of the catalog."""
+    known = evaluated is not None and catalog.plain_name(evaluated.task) in catalog.names()
+    return evaluated.task if evaluated is not None and known else None
 
 
 def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
@@ -121,9 +132,7 @@ def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Conte
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)
     if unlabeled.costs is not None and not np.isfinite(unlabeled.costs.astype(np.float64)).all():
-        warnings.warn(
-            f"some costs in {path} are not finite; hindsight is left out.", InputWarning, stacklevel=2
-        )
+        warnings.warn(f"some costs in {path} are not finite; they are left out.", InputWarning, stacklevel=2)
         return replace(unlabeled, costs=None, rewards=None)
     return unlabeled
 

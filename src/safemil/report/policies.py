@@ -12,7 +12,7 @@ from safemil import catalog, rollouts, stats
 from safemil.arrays import Doubles, Floats
 from safemil.behaviour.policy import Policy, has_shipped, shipped
 from safemil.errors import InputError, InputWarning
-from safemil.evaluate import Evaluation, as_logged, policy
+from safemil.evaluation import Evaluation, as_logged, policy
 from safemil.progress import bar
 from safemil.report import clips, figures, maps
 from safemil.report.inputs import Material
