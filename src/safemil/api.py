@@ -52,6 +52,14 @@ class CostSpread(NamedTuple):
     deviation: list[Floats]  # standard deviation over the seeds
 
 
+class HeldoutRisks(NamedTuple):
+    """Risk of every step by networks that did not see its episode, one array per episode."""
+
+    incidents: list[Floats]
+    unlabeled: list[Floats]
+    good: npt.NDArray[np.bool_]  # (unlabeled episodes,) those that the evidence calls good
+
+
 class Run:
     """A trained cost and policy, of one seed or several.
 
@@ -272,6 +280,23 @@ class Run:
             raise InputError(f"{self.path}: {error} Delete ahead.safetensors, and learn it again.") from None
         if int(found["update"]) == int(self._last_update()):
             self._ahead = found["ahead"]
+
+    def heldout_risks(self, unlabeled: Trajectories, nonpreferred: Trajectories) -> HeldoutRisks:
+        """Compute risks of the training data, of every step by networks that did not see its episode.
+
+        The piles are those of training, in their order. Where an algorithm has no such networks, it says so.
+        """
+        unlabeled, nonpreferred = self.match(unlabeled), self.match(nonpreferred)
+        data = Dataset.of(self._scaler, unlabeled, nonpreferred=nonpreferred)
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        risks_of = self._algorithm.heldout_risks
+        found = risks_of and risks_of(self.config, state, data)
+        if found is None:
+            raise InputError(
+                f"{self.algorithm} with these settings judges no episodes that it held out; give calm ones."
+            )
+        incidents, others, good = (np.asarray(each) for each in found)
+        return HeldoutRisks(nonpreferred.by_episode(incidents), unlabeled.by_episode(others), good)
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.

@@ -61,10 +61,11 @@ def save_risk(
     if log is None or contents.step_rows is None:
         table = _with_columns(_keys(contents), found)
     elif append:
-        table = _appended(log, contents.step_rows, found)
+        table = _appended(_told_apart(log, contents, contents.row_episodes), contents.step_rows, found)
     else:
         order = np.argsort(contents.step_rows)  # rows in the order of the log
-        keys = _told_apart(log.take(contents.step_rows), contents)
+        episodes = contents.trajectories.episode_of_step
+        keys = _told_apart(log.take(contents.step_rows), contents, episodes)
         table = _with_columns(keys, found).take(order)
     with atomic_file(path) as file:
         try:
@@ -87,10 +88,13 @@ def _keys(contents: Contents) -> pa.Table:
     return pa.table(dict(zip(key_columns(contents), values, strict=True)))
 
 
-def _told_apart(keys: pa.Table, contents: Contents) -> pa.Table:
-    """Name episodes as the reader does, where the log has no such column or files share their names."""
-    held, name = contents.trajectories, key_columns(contents)[0]
-    names = np.repeat(held.ids, held.lengths)
+def _told_apart(keys: pa.Table, contents: Contents, episodes: npt.NDArray[np.int64] | None) -> pa.Table:
+    """Name episodes as the reader does, where the log has no such column or files share their names.
+
+    `episodes` has the number of the episode of each row.
+    """
+    name = key_columns(contents)[0]
+    names = contents.trajectories.ids[episodes]
     if name not in keys.column_names:
         return keys.add_column(0, name, pa.array(names))
     logged = pc.cast(keys.column(name), pa.string()).to_numpy()

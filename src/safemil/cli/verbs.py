@@ -96,6 +96,7 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.data.formats import located_all
     from safemil.errors import InputError
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
@@ -106,15 +107,15 @@ def train(
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
-    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    given = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    paths = {name: located_all(each) for name, each in given.items()}
     if preferred is not None:
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluation import check_fits, curve
 
-        pile = piles["unlabeled"]
-        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
+        check_fits(task, piles["unlabeled"])
     try:
         run = api.train(
             algorithm,
@@ -204,8 +205,9 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
-        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for datasets of v3.0):")
         say(f"  {lerobot.edit_command(path, riskiest)}")
+        print("  (LeRobot 0.4 writes it into the dataset's folder; later ones where --new_root says)")
 
 
 def algorithms(
