@@ -546,6 +546,11 @@ def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
     return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)
 
 
+def heldout_risks(config: Config, state: State, data: Dataset) -> tuple[Array, Array, Array] | None:
+    """Risks of all steps by networks that did not see them, and the good episodes; none with bags."""
+    return None if config.cost_updates is None else calibrated.heldout_risks(state.cost, data)
+
+
 def judged_after(config: Config) -> int | None:
     """Updates after which the cost no longer learns; none where it learns to the end."""
     return config.cost_updates
