@@ -278,18 +278,19 @@ def start(folder, *command, wrapper=()):
     return subprocess.Popen(started, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(sent, code, folder):
     endless = ("--log-every", "10", "--set", "updates=10000000")
-    process = start(folder, *clone_command("--out", "long", *endless))
-    metrics = folder / "long" / "metrics.jsonl"
+    process = start(folder, *clone_command("--out", f"long-{code}", *endless))
+    metrics = folder / f"long-{code}" / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 2):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     error = process.communicate()[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Continue with:\n\n  safemil train bc" in error
     assert error.strip().endswith("--resume")
-    assert safemil.Run.load(folder / "long").metrics
+    assert safemil.Run.load(folder / f"long-{code}").metrics
 
 
 def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_path, capsys):

@@ -115,7 +115,11 @@ def test_columns_and_rows_in_another_order_give_the_same_risks(folder, log, expe
     found = score(folder, other, name, path=tmp_path)
     np.testing.assert_allclose(found["risk"], np.asarray(expected["risk"])[rows], rtol=1e-5)
     assert found["drive"].equals(other["drive"])
-    assert found["stamp"].cast(pa.timestamp("ms")).equals(other["stamp"].cast(pa.timestamp("ms")))
+    stamps = [
+        each.removesuffix("Z") if isinstance(each, str) else each for each in found["stamp"].to_pylist()
+    ]
+    expected_stamps = other["stamp"].cast(pa.timestamp("ms"))
+    assert pa.array(stamps).cast(pa.timestamp("ms")).equals(expected_stamps.combine_chunks())
 
 
 def test_a_pattern_that_names_the_columns_in_another_order_is_put_right(folder, log, expected, tmp_path):
@@ -222,3 +226,29 @@ def test_empty_values_are_filled_as_in_the_log(unlabeled, tmp_path):
     with pytest.raises(InputError, match='no value for "lane", and no rule fills it; give a number'):
         run.act({"gap": 1.0, "speed": 0.0, "lane": None})
     np.testing.assert_array_equal(run.read(tmp_path / "gaps.parquet").observations, held.observations)
+
+
+def test_times_of_a_csv_file_stay_as_they_stand_there(folder, log, expected, tmp_path):
+    texts = [each.isoformat().replace("+00:00", "Z") for each in log["stamp"].to_pylist()]
+    written = log.set_column(1, "stamp", pa.array(texts))
+    for flags, out in (([], "r.csv"), (["--append"], "all.csv"), (["--append"], "all.parquet")):
+        found = score(folder, written, "texts.csv", *flags, out=out, path=tmp_path)
+        assert "Z" in (tmp_path / out).read_bytes().decode("latin-1")
+        np.testing.assert_allclose(found["risk"], expected["risk"], rtol=1e-5)
+    kept = READ[".parquet"](tmp_path / "all.parquet")
+    assert kept["stamp"].to_pylist() == texts
+
+
+def test_appended_rows_of_files_that_share_names_are_told_apart(folder, log, tmp_path):
+    end = {"drive": "d0", "stamp": (BEGIN + 10**6).item(), "gap": 0.0, "speed": 0.0, "lane": 0.0}
+    with_end = pa.concat_tables([pa.Table.from_pylist([end], schema=log.schema), log])
+    for name in ("a.parquet", "b.parquet"):
+        pyarrow.parquet.write_table(with_end, tmp_path / name)
+    out = f"{tmp_path}/all.parquet"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        assert main(["score", f"{folder}/run", f"{tmp_path}/[ab].parquet", "--out", out, "--append"]) == 0
+    found = READ[".parquet"](tmp_path / "all.parquet")
+    plain = with_end["drive"].to_pylist()
+    assert found["drive"].to_pylist() == [f"{file}/{name}" for file in "ab" for name in plain]
+    assert found["risk"][0].as_py() is None

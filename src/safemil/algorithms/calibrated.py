@@ -33,6 +33,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from safemil.algorithms.cloning import Optimiser
 from safemil.algorithms.curve import Curve, Masses, fit_curve
 from safemil.data.sampling import Dataset, Moments, Pile, draw_below, episode_sums, map_steps, moments, spread
+from safemil.errors import InputError
 from safemil.networks import ScalarNet
 from safemil.ranks import pairs_won, share_like
 
@@ -525,6 +526,31 @@ def out_of_bag(
     totals, alone = jax.lax.scan(add, jnp.zeros((len(pile.observations), 2)), members)
     both, later = (totals / spread(_unseeing(heldout), pile)[:, None]).T
     return OutOfBag(_episode_scores(both, pile), alone, both - later, later)
+
+
+def heldout_risks(learner: Learner, data: Dataset) -> tuple[Array, Array, Array]:
+    """Risk of each step of both piles, by networks that did not see its episode, and whom to clone."""
+    assert data.nonpreferred is not None
+    heldout, incidents = learner.heldout, len(data.nonpreferred.lengths)
+    trained, given = heldout.shape[1], incidents + len(data.unlabeled.lengths)
+    if trained != given:
+        raise InputError(f"the run was trained on {trained} episodes, got {given}; give those, or calm ones.")
+    bad = _risks_by_unseeing(learner.cost, heldout[:, :incidents], data.nonpreferred)
+    others = _risks_by_unseeing(learner.cost, heldout[:, incidents:], data.unlabeled)
+    return bad, others, kept(learner.ranking, data.unlabeled.known_good)
+
+
+def _risks_by_unseeing(
+    cost: CalibratedCost, heldout: Bool[Array, "M episodes"], pile: Pile
+) -> Float[Array, " steps"]:
+    def add(total: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, None]:
+        first, second, unseen = member
+        logits = map_steps(lambda *step: first(*step) + second(*step), pile)
+        return total + logits * spread(unseen, pile), None
+
+    members = cost.first, cost.second, heldout.astype(jnp.float32)
+    total, _ = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
+    return cost.curve(total / spread(_unseeing(heldout), pile))
 
 
 def _episode_scores(values: Float[Array, " steps"], pile: Pile) -> Float[Array, "aggregates episodes"]:

@@ -216,6 +216,7 @@ class Contents:
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
     declared: int | None = None  # episodes in the file, with those passed over; None if all were read
     step_rows: Ints | None = None  # (steps,) row of the table that each step comes from; None without a table
+    row_episodes: Ints | None = None  # (rows,) number of the episode of each row, faulty ones included
     empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
     def __post_init__(self) -> None:

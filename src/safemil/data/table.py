@@ -162,6 +162,7 @@ def _contents(
         incident_values=singles["incident_values"],
         resolved=resolved,
         step_rows=np.flatnonzero(acting) if rows.place is None else np.argsort(rows.place)[acting],
+        row_episodes=rows.episodes if rows.place is None else rows.episodes[rows.place],
         faults=tuple(faults.texts),
         notes=notes,
         declared=len(rows.ids),

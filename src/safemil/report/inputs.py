@@ -83,7 +83,7 @@ def gather(
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size, each.action_categories)
+            check_fits(task, each)
     return Material(
         name=path.resolve().name,
         run=run,
