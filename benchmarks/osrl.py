@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
 
-from safemil import evaluate, loop
+from safemil import evaluation, loop
 from safemil.algorithms import coptidice, find
 from safemil.api import Run
 from safemil.bench.datasets import piles, prepare
@@ -47,7 +47,7 @@ SIDE = Path(__file__).with_name("osrl_side.py")
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What one implementation came to."""
+    """Results of one implementation."""
 
     milliseconds: float  # of an update, the median over turns
     mean_return: float
@@ -118,26 +118,30 @@ def compare(
     data = Dataset.of(scaler, drawn.unlabeled, annotations=drawn.annotations)
     method = find("coptidice")
     state, (_, keys) = loop.init(method, config, data, [seed]), loop.seed_keys([seed])
+    nothing = loop.no_metrics(method, config, state, data, keys)
     times: dict[str, list[float]] = {"ours": [], "theirs": []}
     with (
         other_side([*command, str(seed)], config, data) as other,
         bar(f"{task}, seed {seed}", config.updates) as shown,
     ):
         for first in range(0, config.updates, TURN):
-            steps = np.arange(first, min(first + TURN, config.updates), dtype=np.int32)
+            count = min(TURN, config.updates - first)
             began = time.perf_counter()
-            state, metrics, _ = loop.advance(method, config, state, data, keys, steps)
+            state, metrics, _ = loop.advance(method, config, state, data, keys, first, count, nothing)
             jax.block_until_ready((state, metrics))  # type: ignore[no-untyped-call]
-            times["ours"].append((time.perf_counter() - began) / len(steps))
-            times["theirs"].append(other.train(len(steps)) / len(steps))
-            shown.at(first + len(steps))
+            times["ours"].append((time.perf_counter() - began) / count)
+            times["theirs"].append(other.train(count) / count)
+            shown.at(first + count)
         actor = other.actor()
     bounds = drawn.unlabeled.action_low, drawn.unlabeled.action_high
     schema = Schema.of(drawn.unlabeled, [], scaler.deviation)
     run = Run("coptidice", config, range(seed, seed + 1), state, scaler, schema, [])
     judged = [
         (found.returns, found.costs)
-        for found in (evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds)))
+        for found in (
+            evaluation.evaluate(run, task),
+            evaluation.roll_out(task, acting(actor, scaler, bounds)),
+        )
     ]
     milliseconds = [1e3 * float(np.median(times[name])) for name in ("ours", "theirs")]
     ours, theirs = (

@@ -94,14 +94,15 @@ def measure(name: str, preset: str, data: Dataset, rounds: int) -> list[Timing]:
     phases = {"whole": 0} if switch is None else {"cost learns": 0, "cost fixed": switch + 1}
     state = loop.init(algorithm, config, data, [0])
     _, keys = loop.seed_keys([0])
+    nothing = loop.no_metrics(algorithm, config, state, data, keys)
     rows: list[Timing] = []
     for phase, first in phases.items():
         count = 4 if preset == "paper" and name == "safemil" else 40
-        steps = np.arange(first, first + count, dtype=np.int32)
         products = matrix_products(algorithm, config, state, data, first)
 
-        def run(steps: Any = steps) -> None:
-            jax.block_until_ready(loop.advance(algorithm, config, state, data, keys, steps))  # type: ignore[no-untyped-call]
+        def run(first: int = first, count: int = count) -> None:
+            done = loop.advance(algorithm, config, state, data, keys, first, count, nothing)
+            jax.block_until_ready(done)  # type: ignore[no-untyped-call]
 
         measured, limits = [], []
         limit = multiply(products)

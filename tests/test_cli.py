@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import numpy as np
 import pyarrow.csv
@@ -18,12 +19,11 @@ import pytest
 from rich.cells import cell_len
 
 import safemil
-from safemil.algorithms import names
+from safemil.algorithms import find, names
 from safemil.cli import NOUNS, main
+from small import FLAGS
 
-SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
-SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
-SMALL += ["--log-every=20"]
+SMALL = [*FLAGS, "--log-every=20"]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,27 @@ def folder(tmp_path_factory, unlabeled, nonpreferred):
 def train_command(folder, *more):
     piles = ["--nonpreferred", str(folder / "incidents.parquet"), "--unlabeled", str(folder / "logs.parquet")]
     return ["train", "safemil", *piles, *SMALL, *more]
+
+
+def test_a_run_can_not_make_a_report_read_other_files_than_it_was_trained_on(folder, tmp_path, capsys):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    rng = np.random.default_rng(0)
+    secret = safemil.Trajectories(rng.normal(size=(8, 3)), rng.uniform(-1, 1, (8, 2)), [8], ids=["secret"])
+    safemil.save(tmp_path / "private.parquet", secret)
+    noted = json.loads((tmp_path / "run" / "data.json").read_text())
+    noted["paths"] = {
+        "unlabeled": ["../private.parquet"],
+        "nonpreferred": [str(folder / "incidents.parquet")],
+    }
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    for command in (["report", "--out", "page.html"], ["export", "--out", "policy.safetensors"]):
+        verb, *flags = command
+        assert main([verb, str(tmp_path / "run"), flags[0], str(tmp_path / flags[1])]) == 2
+        assert "give their path by --unlabeled" in capsys.readouterr().err
+        assert not (tmp_path / flags[1]).exists()
+    noted["paths"]["unlabeled"] = [str(folder / "logs.parquet")]
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "policy.safetensors")]) == 0
 
 
 def clone_command(*more):
@@ -105,15 +126,15 @@ def test_no_word_is_broken_at_80_columns(command, monkeypatch, capsys):
 
 
 def test_algorithms_says_what_each_setting_is_and_what_each_preset_gives_it(monkeypatch, capsys):
-    same, different, networks = (
+    papers, ours, networks = (
         printed(["algorithms", "safemil"], 120, monkeypatch, capsys).strip().split("\n\n")
     )
-    assert re.search(r"bag_size +128 +128 +\S", same)
-    assert re.search(r"batch +32 +32 +pairs of bags per update", same)
-    assert re.search(r"lr_policy +0.001 +1e-05", different)
-    assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\]", networks)
-    shown = {line.split()[0] for part in (same, different, networks) for line in part.splitlines()[2:]}
-    assert {"cost_updates", "clip_norm", "members"} <= shown
+    assert re.search(r"bag_size +128 +128 +K, segments in a bag", papers)
+    assert re.search(r"lr_policy +0.001 +1e-05 +learning rate of the policy", papers)
+    assert re.search(r"pool +128 +none +M, segments per side", ours)
+    assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\] +hidden layers of the policy", networks)
+    shown = sum(len(each.splitlines()) - 2 for each in (papers, ours, networks))
+    assert shown == len(fields(find("safemil").Config))
 
 
 def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):
@@ -142,6 +163,25 @@ def test_training_with_bags_warns_where_they_are_too_small(folder, capsys):
     printed = capsys.readouterr().out
     assert "with 99% probability" in printed
     assert "warning: with 1.0% preferred" in printed
+
+
+def test_known_good_episodes_of_a_log_are_given_beside_it(unlabeled, nonpreferred, tmp_path):
+    ids = [f"drive-{number}" for number in range(len(unlabeled) + len(nonpreferred))]
+    both = safemil.Trajectories.concatenate([unlabeled, nonpreferred])
+    safemil.save(tmp_path / "log.parquet", replaced_ids(both, ids))
+    safemil.save(tmp_path / "fine.parquet", replaced_ids(unlabeled.take([1]), ["drive-1"]))
+    incidents = ",".join(ids[len(unlabeled) :])
+    command = ["train", "safemil", "--logs", str(tmp_path / "log.parquet"), "--incident-episodes", incidents]
+    command += ["--preferred", str(tmp_path / "fine.parquet"), *SMALL, "--out", str(tmp_path / "run")]
+    assert main(command) == 0
+    evidence = json.loads((tmp_path / "run" / "evidence.json").read_text())
+    assert (evidence["unlabeled"], evidence["preferred"]) == (len(unlabeled) - 1, 1)
+    assert main([*command, "--resume"]) == 0
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report.html")]) == 0
+
+
+def replaced_ids(episodes, ids):
+    return safemil.Trajectories(episodes.observations, episodes.actions, episodes.lengths, ids=ids)
 
 
 def test_a_folder_of_piles_can_be_given_instead_of_two_files(folder, unlabeled, nonpreferred):
@@ -176,7 +216,7 @@ def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, 
     [
         (["tran"], 'no command "tran"; did you mean "train"?'),
         (["train", "safemill", "--out", "x"], 'no algorithm "safemill"; did you mean "safemil"?'),
-        (["train", "safemil", "--out", "x"], "which episodes? give --unlabeled"),
+        (["train", "safemil", "--out", "x"], "no episodes given; give --unlabeled"),
         (["train", "safemil", "--out", "x", "--unlabeled", "nothing.parquet"], "nothing.parquet"),
         (["train", "safemil", "--out", "x", "--set", "betta=1"], 'no setting "betta"; did you mean "beta"?'),
         (["train", "safemil", "--out", "x", "--set", "beta=0"], "beta must be above 0, got 0.0"),
@@ -210,7 +250,7 @@ def test_a_folder_in_use_is_refused_in_words_of_the_command_line(folder, capsys)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
     command = train_command(folder, "--out", str(tmp_path / "run"), "--checkpoint-seconds", "0")
     assert main(command) == 0
-    (tmp_path / "run" / "checkpoints" / "000000040.safetensors").write_bytes(b"gone")
+    (tmp_path / "run" / "checkpoints" / "000000060.safetensors").write_bytes(b"gone")
     assert (
         main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
         == 0
@@ -238,18 +278,19 @@ def start(folder, *command, wrapper=()):
     return subprocess.Popen(started, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(sent, code, folder):
     endless = ("--log-every", "10", "--set", "updates=10000000")
-    process = start(folder, *clone_command("--out", "long", *endless))
-    metrics = folder / "long" / "metrics.jsonl"
+    process = start(folder, *clone_command("--out", f"long-{code}", *endless))
+    metrics = folder / f"long-{code}" / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 2):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     error = process.communicate()[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Continue with:\n\n  safemil train bc" in error
     assert error.strip().endswith("--resume")
-    assert safemil.Run.load(folder / "long").metrics
+    assert safemil.Run.load(folder / f"long-{code}").metrics
 
 
 def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_path, capsys):

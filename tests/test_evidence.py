@@ -82,6 +82,8 @@ def test_two_incidents_need_to_be_among_the_very_highest():
     assert smallest_auc(2, 50) == pytest.approx(95 / 100)
     assert smallest_auc(1, 99) is None  # the highest of 100 has p = 0.01, which is not below it
     assert smallest_auc(1, 100) == 1
+    assert smallest_auc(1, 200, tried=3) is None
+    assert smallest_auc(1, 300, tried=3) == 1  # 3 / 301 is below 0.01
 
 
 def test_the_ceiling_falls_by_half_of_the_share():
@@ -232,6 +234,23 @@ def test_lines_say_what_a_reader_needs():
     assert found.lines()[6] == "Most informative columns: gap, yaw."
 
 
+def test_incidents_that_are_a_rare_outcome_of_a_style_are_named():
+    found = judged(look_alikes=(0.64, 0.012, True))
+    assert found.lines()[3] == (
+        "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look "
+        "like them with AUC 0.64 (p = 0.012). The cost tells incidents; the policy avoids the style as well."
+    )
+    assert not any("rare" in line for line in judged(look_alikes=(0.5, 0.5, False)).lines())
+
+
+def test_known_good_episodes_have_a_line_of_their_own():
+    found = judged(preferred_scores=np.full(12, -9.0))
+    assert found.preferred_auc is not None
+    assert (found.preferred, found.preferred_auc.value) == (12, 1.0)
+    assert found.lines()[2].startswith("They rank above the 12 known good episodes with AUC 1.00 (")
+    assert found.lines()[3].endswith("cloned from 100 of the 200 and the 12 known good ones.")
+
+
 def test_evidence_none_says_so_and_what_would_be_enough():
     lines = judged(true_auc=0.5).lines()
     assert lines[0] == "Evidence: none"
@@ -257,7 +276,7 @@ def test_the_same_seed_gives_the_same_evidence():
 
 
 def test_evidence_survives_its_file(tmp_path):
-    for found in (judged(importance={"gap": 0.9}), judged(true_auc=0.5)):
+    for found in (judged(importance={"gap": 0.9}), judged(true_auc=0.5), judged(preferred_scores=[0.5])):
         found.save(tmp_path)
         assert Evidence.load(tmp_path) == found
 
@@ -267,7 +286,8 @@ def test_evidence_survives_its_file(tmp_path):
     [
         ("{", "is damaged"),
         ("[]", "damaged"),
-        ('{"format": 1}', "damaged ('grade')"),
+        ('{"format": 2}', "damaged ('grade')"),
+        ('{"format": 1}', "format 1"),
         ('{"format": 99}', "format 99"),
     ],
 )

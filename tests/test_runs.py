@@ -134,8 +134,8 @@ def test_a_config_comes_back_as_it_was(directory):
 @pytest.mark.parametrize(("line", "found"), [("", "names no format"), ("format = 1\n", "is of format 1")])
 def test_a_run_of_another_format_is_refused_and_never_overwritten(directory, line, found):
     config = directory.path / "config.toml"
-    config.write_text(config.read_text().replace("format = 2\n", line))
-    with pytest.raises(InputError, match=f"{found}, but .* reads run folders of format 2; train again"):
+    config.write_text(config.read_text().replace("format = 3\n", line))
+    with pytest.raises(InputError, match=f"{found}, but .* reads run folders of format 2 and 3; train again"):
         directory.read_config()
     with pytest.raises(InputError, match=found):
         directory.create(CONFIG, MANIFEST, overwrite=True)

@@ -8,7 +8,6 @@ import pytest
 
 from safemil.algorithms import ALGORITHMS
 from safemil.errors import InputError
-from safemil.files import read_toml
 from safemil.settings import (
     complete,
     meanings,
@@ -17,6 +16,7 @@ from safemil.settings import (
     resolve,
     to_toml,
 )
+from safemil.texts import read_toml
 
 
 @dataclasses.dataclass(frozen=True)

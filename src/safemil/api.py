@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +20,44 @@ import numpy as np
 import numpy.typing as npt
 
 import safemil
-from safemil import loop
+from safemil import ahead, loop
 from safemil.algorithms import Algorithm, find, of_config
+from safemil.arrays import Floats
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
-from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
+from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Pile, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
-from safemil.files import is_free
+from safemil.labels import FILE as LABELS
+from safemil.labels import Labels, Sorted, joined
+from safemil.loggers import Loggers, OnLog
+from safemil.loggers import check as check_loggers
+from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
-from safemil.schema import PILE, Novelty, Schema, all_choices, matched
+from safemil.schema import KNOWN_GOOD, PILE, Novelty, Schema, all_choices, matched
 from safemil.settings import complete, resolve
 
+HASH = "_sha256"  # ending of the names of content hashes in the manifest
 RETRAIN = "its training has diverged: train again with smaller learning rates."
+
+
+class CostSpread(NamedTuple):
+    """ĉ of every step and how far seeds disagree on it, one array per episode."""
+
+    mean: list[Floats]
+    deviation: list[Floats]  # standard deviation over the seeds
+
+
+class HeldoutRisks(NamedTuple):
+    """Risk of every step by networks that did not see its episode, one array per episode."""
+
+    incidents: list[Floats]
+    unlabeled: list[Floats]
+    good: npt.NDArray[np.bool_]  # (unlabeled episodes,) those that the evidence calls good
 
 
 class Run:
@@ -63,6 +84,7 @@ class Run:
         self.metrics = metrics
         self.path = path
         self.evidence = evidence  # of the first seed; None where the algorithm holds no episodes out
+        self._ahead: ahead.Ahead | None = None  # see `learn_ahead`
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
         self._schema = schema
@@ -125,7 +147,7 @@ class Run:
             }
             for line in self.metrics
         ]
-        return Run(
+        run = Run(
             self._algorithm,
             self.config,
             [self.seeds[index]],
@@ -136,6 +158,9 @@ class Run:
             self.path,
             self.evidence,
         )
+        if len(self) == 1:
+            run._ahead = self._ahead
+        return run
 
     def of_seed(self, seed: int | None = None) -> "Run":
         """Return the run of one seed by its number; of the first seed if none is given."""
@@ -162,23 +187,116 @@ class Run:
         """
         return self._schema.match(trajectories)
 
-    def cost(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+    @property
+    def labels(self) -> Labels | None:
+        """Judgements that the run was trained with, from its folder; None without any."""
+        found = self.path and self.path / LABELS
+        return Labels.load(found) if found and found.exists() else None
+
+    def sorted_by_labels(self, unlabeled: Trajectories) -> Sorted:
+        """Sort unlabeled episodes by the labels of training; without any, all of them stay unlabeled."""
+        if self.labels is None:
+            return Sorted(unlabeled, None, None)
+        return self.labels.split(unlabeled, move_fine="preferred" in self._algorithm.ACCEPTS)
+
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
+
+    @overload
+    def cost(self, trajectories: Trajectories, *, spread: Literal[True]) -> CostSpread: ...
+
+    def cost(self, trajectories: Trajectories, *, spread: bool = False) -> list[Floats] | CostSpread:
         """Compute ĉ(s, a) in (0, 1) of every step, one array per episode; the mean over seeds if several.
 
-        Columns are matched as `match` does.
+        With `spread`, the standard deviation over the seeds comes too. Columns are matched as `match` does.
         """
         if not self.learns_cost:
             raise InputError(f"{self.algorithm} learns no cost; train safemil to get one.")
+        if spread and len(self) == 1:
+            raise InputError(
+                "the spread over seeds needs two or more of them, this run has one; train with `seeds=3`."
+            )
         trajectories = self._schema.match(trajectories)
         blocks = [
             np.asarray(_cost(self._algorithm, self._state, self._scaler, *_padded(trajectories, first)))
             for first in range(0, trajectories.steps, ROWS_AT_ONCE)
         ]
-        costs = np.concatenate(blocks)[: trajectories.steps]
+        costs, deviations = np.concatenate(blocks, axis=1)[:, : trajectories.steps]
         if not np.isfinite(costs).all():
             where = trajectories.where(int(np.argmin(np.isfinite(costs))))
             raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
-        return trajectories.by_episode(costs)
+        means = trajectories.by_episode(costs)
+        return CostSpread(means, trajectories.by_episode(deviations)) if spread else means
+
+    def learn_ahead(self, logs: Trajectories, *, horizon: float = 10.0) -> None:
+        """Learn the risk of what follows a step, for `risk_ahead`, from logs such as those of training.
+
+        It is the discounted mean of the costs to come, of which `horizon` steps count on average. A run with
+        a folder keeps it there.
+        """
+        if not horizon > 1:
+            raise InputError(f"the horizon must be more than one step, got {horizon:g}.")
+        logs = self._schema.match(logs)
+        costs = np.concatenate(self.cost(logs))
+        self._ahead = ahead.fit(logs, costs, self._scaler, horizon=float(horizon), seed=self.seeds[0])
+        if self.path is not None and RunDirectory(self.path).read_config()["seeds"] == [*self.seeds]:
+            arrays = loop.state_arrays({"ahead": self._ahead, "update": self._last_update()})
+            RunDirectory(self.path).save_ahead(arrays)
+
+    def risk_ahead(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+        """Compute the risk of what follows every step, in (0, 1), one array per episode.
+
+        Columns are matched as `match` does. `learn_ahead` has to be called once before.
+        """
+        if self._ahead is None:
+            raise InputError(
+                "this run has not learned the risk of what follows; call `run.learn_ahead(logs)` with the "
+                "logs of training."
+            )
+        trajectories = self._schema.match(trajectories)
+        risks = np.asarray(ahead.over(self._ahead, Pile.of(trajectories, self._scaler)))
+        return trajectories.by_episode(risks)
+
+    @property
+    def learned_ahead(self) -> bool:
+        """Whether `risk_ahead` can be called."""
+        return self._ahead is not None
+
+    def _last_update(self) -> np.ndarray:
+        return np.asarray(self.metrics[-1]["update"] if self.metrics else self.config.updates, np.int32)
+
+    def _restore_ahead(self, arrays: dict[str, np.ndarray] | None) -> None:
+        """Take what `learn_ahead` kept, unless the run has been trained further since."""
+        size = self.observation_size + self.action_size
+        template = {
+            "ahead": jax.eval_shape(lambda: ahead.untrained(size, 1.0, jax.random.key(0))),
+            "update": self._last_update(),
+        }
+        if arrays is None:
+            return
+        try:
+            found = loop.state_from_arrays(template, arrays)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error} Delete ahead.safetensors, and learn it again.") from None
+        if int(found["update"]) == int(self._last_update()):
+            self._ahead = found["ahead"]
+
+    def heldout_risks(self, unlabeled: Trajectories, nonpreferred: Trajectories) -> HeldoutRisks:
+        """Compute risks of the training data, of every step by networks that did not see its episode.
+
+        The piles are those of training, in their order. Where an algorithm has no such networks, it says so.
+        """
+        unlabeled, nonpreferred = self.match(unlabeled), self.match(nonpreferred)
+        data = Dataset.of(self._scaler, unlabeled, nonpreferred=nonpreferred)
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        risks_of = self._algorithm.heldout_risks
+        found = risks_of and risks_of(self.config, state, data)
+        if found is None:
+            raise InputError(
+                f"{self.algorithm} with these settings judges no episodes that it held out; give calm ones."
+            )
+        incidents, others, good = (np.asarray(each) for each in found)
+        return HeldoutRisks(nonpreferred.by_episode(incidents), unlabeled.by_episode(others), good)
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.
@@ -295,6 +413,7 @@ class Run:
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
+        run._restore_ahead(directory.read_ahead())
         return run
 
     def _described(self) -> dict[str, Any]:
@@ -316,15 +435,19 @@ class Run:
     def _initial(self, data: Dataset) -> Any:
         return loop.init(self._algorithm, self.config, data, self.seeds)
 
+    def _compact_initial(self, data: Dataset) -> Any:
+        return loop.compact(self._algorithm, self._initial(data))
+
     def _checkpoint(self, update: int, state: Any) -> Checkpoint:
-        return Checkpoint(update, loop.state_arrays({"state": state, "scaler": self._scaler}))
+        compact = loop.compact(self._algorithm, state)
+        return Checkpoint(update, loop.state_arrays({"state": compact, "scaler": self._scaler}))
 
     def _restore(
         self, directory: RunDirectory, checkpoint: Checkpoint, data: Dataset, other: Dataset | None = None
     ) -> None:
         """Take the state from a checkpoint, which must have the shapes that the data ask for, or both do."""
         template, second = (
-            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._initial, each))}
+            {"scaler": self._scaler, "state": jax.eval_shape(partial(self._compact_initial, each))}
             for each in (data, other or data)
         )
         try:
@@ -339,6 +462,8 @@ def train(
     *,
     unlabeled: Trajectories,
     nonpreferred: Trajectories | None = None,
+    preferred: Trajectories | None = None,
+    labels: Labels | str | os.PathLike[str] | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -352,6 +477,9 @@ def train(
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    loggers: Sequence[str | OnLog] = (),
+    on_log: OnLog | None = None,
+    init_from: Run | str | os.PathLike[str] | None = None,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -361,12 +489,25 @@ def train(
 
     `seeds` runs, numbered from `seed` on, train side by side in one program. With `out` the run is written to
     a folder while it trains: after an interruption, the same call with `resume=True` continues it and gives
-    the result that an uninterrupted run would have given. `annotations` are true rewards and costs of the
-    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates and
-    at the end; the values of each seed that it returns are added to the metrics. It does not change training.
+    the result that an uninterrupted run would have given.
+
+    `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
+    among the unlabeled ones too are taken out there. `labels` are a reviewer's judgements of unlabeled
+    episodes, or the file that a report downloads: incidents move to the non-preferred pile, fine ones to the
+    preferred one if the algorithm has use for it. `annotations` are true rewards and costs of the
+    unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
+    and at the end; the values of each seed that it returns are added to the metrics. It does not change
+    training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
+
+    `loggers` are "tensorboard", "wandb" or "trackio"; `on_log(update, metrics)` is called with every line of
+    metrics. `init_from` is a run, or its folder, whose networks, normaliser and columns training starts from;
+    networks that judge held-out episodes start anew all the same. With `resume`, `updates` may be raised.
     """
     found, config = configure(algorithm, preset, settings)
+    functions = (*loggers, on_log) if on_log is not None and not isinstance(loggers, str) else loggers
+    check_loggers(functions, None if out is None else Path(out))
+    parent = None if init_from is None else _parent(init_from, found, seeds)
     judged_after = found.judged_after and found.judged_after(config)
     if strict and judged_after is None:
         raise InputError(f"{found.name} with these settings measures no evidence; leave out `strict=True`.")
@@ -375,20 +516,48 @@ def train(
         _check_findable(found)
         if resume and not is_free(Path(out)):
             unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
-    unlabeled = all_choices(unlabeled, nonpreferred)
+    if parent is not None:
+        unlabeled = parent.match(unlabeled)
+    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+    judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
+    if judged is not None:
+        if annotations is not None:
+            raise InputError(
+                "true rewards and costs are of every episode; leave out `labels=...` beside them."
+            )
+        sorted_out = judged.split(unlabeled, move_fine="preferred" in found.ACCEPTS)
+        nonpreferred, preferred = _with_judged(sorted_out, unlabeled, nonpreferred, preferred)
+        unlabeled = sorted_out.unlabeled
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
-    offered = {"nonpreferred": nonpreferred, "annotations": annotations}
-    needed: dict[str, Any] = {name: value for name, value in offered.items() if name in found.NEEDS}
-    scaler = Scaler.of(unlabeled)
+    preferred = _known_good(found, unlabeled, nonpreferred, preferred)
+    offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
+    needed: dict[str, Any] = {
+        name: value
+        for name, value in offered.items()
+        if value is not None and name in found.NEEDS | found.ACCEPTS
+    }
+    hashes = _hashes(unlabeled, **needed)
+    unlabeled = _without(preferred, unlabeled)
+    scaler = Scaler.of(unlabeled) if parent is None else parent._scaler
     data = Dataset.of(scaler, unlabeled, **needed)
-    others = [needed["nonpreferred"]] if "nonpreferred" in needed else []
+    others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
+    if parent is not None:
+        schema = schema.widened(parent._schema)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    recorder = _Recorder(run, _hashes(unlabeled, **needed), checkpoint_seconds, evaluate, evaluate_every)
+    if parent is not None:
+        run._state = loop.with_networks(run._state, parent._state, found.name)
+        hashes["init_from_sha256"] = loop.digest(parent._state)
+    logged = Loggers(functions, run.seeds)
+    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every, logged)
+    finished = False
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if judged is not None and run.path is not None:
+            judged.save(run.path / LABELS)
+        logged.begin(run.path, run._described())
         if strict:
             recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
             _require_evidence(_evidence(run, data, unlabeled, nonpreferred), run.path)
@@ -396,9 +565,26 @@ def train(
         run.evidence = _evidence(run, data, unlabeled, nonpreferred)
         if run.evidence is not None and run.path is not None:
             run.evidence.save(run.path)
+        finished = True
     finally:
+        logged.end(finished=finished)
         recorder.close()
     return run
+
+
+def _parent(given: Run | str | os.PathLike[str], algorithm: Algorithm, seeds: int) -> Run:
+    """Run to start from, with one seed or as many as are asked for."""
+    parent = given if isinstance(given, Run) else Run.load(given)
+    if parent.algorithm != algorithm.name:
+        raise InputError(
+            f"init_from is a run of {parent.algorithm}, not of {algorithm.name}; train the same algorithm."
+        )
+    if len(parent) not in (1, seeds):
+        raise InputError(
+            f"init_from holds {len(parent)} seeds, but {seeds} are trained; choose one, as in "
+            "init_from=run[0], or train as many."
+        )
+    return parent
 
 
 def configure(algorithm: Any, preset: str | None, settings: Mapping[str, object]) -> tuple[Algorithm, Any]:
@@ -423,8 +609,10 @@ class _Recorder:
         checkpoint_seconds: float,
         evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None,
         evaluate_every: int,
+        loggers: Loggers,
     ):
         self.run = run
+        self.loggers = loggers
         self.hashes = hashes
         self.evaluate = evaluate
         self.evaluate_every = evaluate_every
@@ -450,30 +638,58 @@ class _Recorder:
             self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
-        self._check_same(directory)
+        earlier = self._check_same(directory)
         directory.lock()
+        if earlier != self.run.config.updates:
+            self._raise_updates(directory, earlier)
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(directory, checkpoint, data)
+            self.run._state = loop.derive(
+                self.run._algorithm, self.run.config, self.run._state, data, done=checkpoint.update
+            )
             self.update = self.saved_update = checkpoint.update
         directory.truncate_metrics(self.update)
         directory.write_manifest(self.run._manifest(self.hashes))
         self.run.metrics = directory.read_metrics()
         self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
 
-    def _check_same(self, directory: RunDirectory) -> None:
+    def _raise_updates(self, directory: RunDirectory, earlier: int) -> None:
+        """Note the new number of updates, and say what it does to a learning rate that decays."""
+        directory.write_config(self.run._described())
+        if getattr(self.run.config, "cosine_decay", False):
+            updates = self.run.config.updates
+            warnings.warn(
+                f"{directory.path} goes on to {updates:,} updates instead of {earlier:,}; the policy's "
+                "learning rate, which decays to 0 by the last update, rises again, so the result is not that "
+                f"of a run begun with {updates:,}.",
+                InputWarning,
+                stacklevel=5,
+            )
+
+    def _check_same(self, directory: RunDirectory) -> int:
+        """Refuse other settings and data; only `updates` may be raised. Return the updates noted so far."""
         config, manifest = directory.read_config(), directory.read_manifest()
         same = config["algorithm"] == self.run.algorithm and config["seeds"] == list(self.run.seeds)
-        if not same or _settings_of(directory, self.run._algorithm, config) != self.run.config:
+        begun = _settings_of(directory, self.run._algorithm, config)
+        ours = dataclasses.asdict(self.run.config)
+        if not same or dataclasses.asdict(begun) | {"updates": ours["updates"]} != ours:
             raise InputError(
                 f"{directory.path} was begun with other settings (see its {CONFIG}); "
-                "resume it with those, or choose another folder."
+                "resume it with those, or choose another folder. Only `updates` may be raised."
             )
-        for name, value in self.hashes.items():
-            if manifest.get(name) != value:
+        if ours["updates"] < begun.updates:
+            raise InputError(
+                f"{directory.path} was begun with {begun.updates:,} updates, which can only be raised, got "
+                f"{ours['updates']:,}; train into another folder."
+            )
+        noted = {name for name in manifest if name.endswith(HASH)}
+        for name in sorted(noted | {*self.hashes}):
+            if manifest.get(name) != self.hashes.get(name):
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
+        return int(begun.updates)
 
     def fit(self, data: Dataset, *, interval: int, progress: bool, until: int | None = None) -> None:
         run = self.run
@@ -483,6 +699,7 @@ class _Recorder:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
                     start=self.update, until=until, interval=interval, on_interval=record,
+                    on_progress=lambda done: shown.at(done, self._losses()),
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -512,12 +729,16 @@ class _Recorder:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
         self.run._state, self.update = state, done
-        losses = (
-            f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name
-        )
-        shown.at(done, "  ".join(losses))
+        self.loggers.log(line)
+        shown.at(done, self._losses())
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
+
+    def _losses(self) -> str:
+        """Losses of the last line of metrics, the mean over seeds."""
+        last = self.run.metrics[-1] if self.run.metrics else {}
+        losses = {name.removeprefix("loss/"): each for name, each in last.items() if "loss/" in name}
+        return "  ".join(f"{name} {np.mean(each):.3f}" for name, each in losses.items() if None not in each)
 
     def _evaluated(self, state: Any) -> dict[str, Any]:
         """Call `evaluate`; its time is not counted as training."""
@@ -543,8 +764,10 @@ class _Recorder:
 def _cost(
     algorithm: Algorithm, state: Any, scaler: Scaler, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
+    """Mean and standard deviation over the seeds, (2, steps); of one seed, the deviation is 0."""
     assert algorithm.cost is not None
-    return jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions).mean(axis=0)
+    costs = jax.vmap(algorithm.cost, (0, None, None))(state, scaler(observations), actions)  # (seeds, steps)
+    return jnp.stack([costs.mean(axis=0), costs.std(axis=0, ddof=min(len(costs) - 1, 1))])
 
 
 @partial(jax.jit, static_argnames="algorithm")
@@ -589,6 +812,9 @@ def _evidence(
     return assess(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
+        preferred_scores=found["preferred_scores"],
+        tried=int(found["tried"]),
+        look_alikes=(float(found["alike_auc"]), float(found["alike_p"]), bool(found["rare"])),
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,
@@ -683,11 +909,58 @@ def _fitting(
     return nonpreferred
 
 
-def _hashes(
-    unlabeled: Trajectories, nonpreferred: Trajectories | None = None, annotations: Annotations | None = None
-) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, "nonpreferred": nonpreferred, "annotations": annotations}
-    return {f"{name}_sha256": pile.content_hash() for name, pile in piles.items() if pile is not None}
+def _known_good(
+    algorithm: Algorithm,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> Trajectories | None:
+    """Check that known good episodes fit; return them with their columns in the unlabeled order."""
+    if preferred is None:
+        return None
+    if "preferred" not in algorithm.ACCEPTS:
+        raise InputError(
+            f"{algorithm.name} has no use for known good episodes; leave out `preferred=...`, or add them to "
+            "the unlabeled ones."
+        )
+    preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    shared = [] if nonpreferred is None else shared_episodes(preferred, nonpreferred).tolist()
+    if shared:
+        raise InputError(
+            f"{len(shared)} of the {len(preferred)} preferred episodes are non-preferred too (first: "
+            f"{preferred.ids[shared[0]]}); take them out of one pile."
+        )
+    return preferred
+
+
+def _with_judged(
+    sorted_out: Sorted,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> tuple[Trajectories | None, Trajectories | None]:
+    """Add the judged episodes to the pile of their kind."""
+    if nonpreferred is not None and sorted_out.incidents is not None:
+        nonpreferred = matched(nonpreferred, unlabeled, PILE)
+    if preferred is not None and sorted_out.fine is not None:
+        preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    return joined(nonpreferred, sorted_out.incidents), joined(preferred, sorted_out.fine)
+
+
+def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+    """Unlabeled episodes that are not among those known to be good."""
+    if preferred is None:
+        return unlabeled
+    known = shared_episodes(unlabeled, preferred)
+    others = np.setdiff1d(np.arange(len(unlabeled)), known)
+    if not len(others):
+        raise InputError("every unlabeled episode is preferred; give some that nobody has marked.")
+    return unlabeled.take(others) if len(known) else unlabeled
+
+
+def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles = {"unlabeled": unlabeled, **others}
+    return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 
 def _empty_scaler(size: int) -> Scaler:

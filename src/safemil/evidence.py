@@ -8,7 +8,8 @@ incidents with those of unlabeled episodes, and both with what trivial rules rea
   be estimated, at least half way from 0.5 to its ceiling;
 - weak: all else.
 
-p is that of the one-sided rank-sum test. Half way means that an episode with an incident ranks above one
+p is that of the one-sided rank-sum test, times the number of aggregates among which the best was chosen
+(Bonferroni). Half way means that an episode with an incident ranks above one
 without in three of four pairs. docs/evidence.md says how often the grades are right in simulations.
 """
 
@@ -25,12 +26,13 @@ import numpy.typing as npt
 from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
 from safemil.ranks import pairs_won, share_like
 from safemil.stats import LEVEL, SAMPLES, Interval
+from safemil.texts import read_json
 
 Grade = Literal["strong", "weak", "none"]
-FORMAT = 1  # of the file; a change that other versions can't read raises it
+FORMAT = 2  # of the file; a change that other versions can't read raises it
 FILE = "evidence.json"
 
 WEAK, STRONG = 0.01, 0.001  # p-values below which evidence is weak or strong
@@ -62,15 +64,20 @@ class Evidence:
     incidents: int
     unlabeled: int
     kept: int  # unlabeled episodes that the policy is cloned from
+    preferred: int  # episodes that are known to be good
+    preferred_auc: Interval | None  # of held-out incidents against these; None if there are none
     aggregate: str  # of an episode's costs, its score
     auc: Interval  # of held-out incidents against unlabeled episodes
-    p_value: float  # one-sided, against an AUC of 0.5
+    p_value: float  # one-sided, against an AUC of 0.5, times the number of aggregates tried
     smallest_auc: float | None  # that would not be graded "none"; None if there is none
     share: Interval | None  # of the unlabeled episodes look like incidents
     share_unknown: str  # why `share` is None, else empty
     members: int
     agreement: float | None  # mean share of equal votes of two members; None for one member
     chance_agreement: float | None  # if each member voted for as many episodes, chosen at random
+    alike_auc: float  # of incidents against unlabeled episodes that look like them to the second round
+    alike_p: float  # one-sided, against an AUC of 0.5
+    rare: bool  # whether incidents are a rare outcome of a style, by this p-value
     length: Rule
     start: Rule  # best rule on the first steps of a column
     column: Rule  # best rule on a whole column
@@ -88,8 +95,10 @@ class Evidence:
         return [
             f"Evidence: {self.grade}",
             self._ranking(),
+            *self._against_preferred(),
             *self._power(),
             self._share(),
+            *self._rare(),
             *self._agreement(),
             *(self.leaks() or [self._no_leak()]),
             *self._calibration(),
@@ -130,6 +139,13 @@ class Evidence:
             return f"{line}: this may be chance."
         return f"{line}." if self.ceiling is None else f"{line}; {self.ceiling:.2f} would be perfect."
 
+    def _against_preferred(self) -> list[str]:
+        if self.preferred_auc is None:
+            return []
+        value, low, high = self.preferred_auc
+        known = _count(self.preferred, "known good episode")
+        return [f"They rank above the {known} with AUC {value:.2f} ({low:.2f} to {high:.2f})."]
+
     def _power(self) -> list[str]:
         if self.grade != "none" and self.incidents >= FEW:
             return []
@@ -139,7 +155,8 @@ class Evidence:
         return [f"With {piles}, an AUC of {self.smallest_auc:.2f} or more would be evidence."]
 
     def _share(self) -> str:
-        cloned = f"the policy is cloned from {self.kept} of the {self.unlabeled}."
+        known = f" and the {_count(self.preferred, 'known good one')}" if self.preferred else ""
+        cloned = f"the policy is cloned from {self.kept} of the {self.unlabeled}{known}."
         if self.share is None:
             return (
                 f"Can't tell how many unlabeled episodes look like incidents: {self.share_unknown}; {cloned}"
@@ -147,6 +164,15 @@ class Evidence:
         value, low, high = (100 * each for each in self.share)
         looks = f"{value:.0f}% ({low:.0f} to {high:.0f}) of the unlabeled episodes look like incidents"
         return f"{looks}; {cloned}"
+
+    def _rare(self) -> list[str]:
+        if not self.rare or self.grade == "none":
+            return []
+        return [
+            "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look"
+            f" like them with AUC {self.alike_auc:.2f} (p = {self.alike_p:.3f}). The cost tells incidents; "
+            "the policy avoids the style as well."
+        ]
 
     def _agreement(self) -> list[str]:
         if self.agreement is None:
@@ -191,13 +217,15 @@ class Evidence:
             if values["grade"] not in get_args(Grade):
                 raise ValueError(f'no grade "{values["grade"]}"')
             values["auc"] = _interval(values["auc"])
-            values["share"] = values["share"] and _interval(values["share"])
+            for name in ("share", "preferred_auc"):
+                values[name] = values[name] and _interval(values[name])
             for name in ("length", "start", "column"):
                 rule, *numbers = values[name]
                 values[name] = Rule(str(rule), *map(float, numbers))
-            for name in ("incidents", "unlabeled", "kept", "members"):
+            for name in ("incidents", "unlabeled", "kept", "preferred", "members"):
                 values[name] = int(values[name])
-            for name in ("p_value", "chance_rule"):
+            values["rare"] = bool(values["rare"])
+            for name in ("p_value", "chance_rule", "alike_auc", "alike_p"):
                 values[name] = float(values[name])
             for name in ("smallest_auc", "agreement", "chance_agreement", "calibration"):
                 values[name] = None if values[name] is None else float(values[name])
@@ -213,7 +241,7 @@ class Evidence:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write evidence.json into a folder."""
         with atomic_file(Path(folder) / FILE) as file:
-            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+            file.write_text(json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
@@ -241,6 +269,9 @@ def assess(
     unlabeled: Trajectories,
     kept: npt.ArrayLike,
     aggregate: str,
+    tried: int = 1,
+    look_alikes: tuple[float, float, bool] = (0.5, 1.0, False),
+    preferred_scores: npt.ArrayLike = (),
     step_probabilities: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     importance: Mapping[str, float] | None = None,
     names: Sequence[str] | None = None,
@@ -249,34 +280,43 @@ def assess(
     """Measure what the scores of held-out episodes tell, and grade it.
 
     `votes` (members, unlabeled episodes) says which episodes each member would clone, `kept` which ones the
-    policy is cloned from. `step_probabilities` are those of held-out steps of incidents and of good episodes.
+    policy is cloned from. The `aggregate` is the best of as many as were `tried`. `preferred_scores` are
+    those of episodes that are known to be good. `look_alikes` are an AUC, its p-value and whether incidents
+    are rare by it. `step_probabilities` are those of held-out steps of incidents and of good episodes.
     `names` are those of the observation columns, then of the action columns.
     """
-    incidents = _scores("incident_scores", incident_scores, nonpreferred)
-    others = _scores("unlabeled_scores", unlabeled_scores, unlabeled)
+    incidents = _scores("incident_scores", incident_scores, len(nonpreferred))
+    others = _scores("unlabeled_scores", unlabeled_scores, len(unlabeled))
+    known = _scores("preferred_scores", preferred_scores, np.size(preferred_scores))
     rng = np.random.default_rng(seed)
-    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others)
+    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others, tried)
     share, unknown = (
         share_interval(incidents, others, rng) if p_value < WEAK else (None, "the scores don't tell")
     )
     ballots = _booleans("votes", votes, 2, len(unlabeled))
     agreement, chance_agreement = _agreement(ballots)
     rules = _rules(nonpreferred, unlabeled, names, rng)
+    preferred_auc = auc_interval(incidents, known, rng) if len(known) else None
     ranked = sorted((importance or {}).items(), key=lambda item: -item[1])
     return Evidence(
         grade=grade(auc.value, p_value, share and share.value),
         incidents=len(incidents),
         unlabeled=len(others),
         kept=int(_booleans("kept", kept, 1, len(unlabeled)).sum()),
+        preferred=len(known),
+        preferred_auc=preferred_auc,
         aggregate=aggregate,
         auc=auc,
         p_value=p_value,
-        smallest_auc=smallest_auc(len(incidents), len(others)),
+        smallest_auc=smallest_auc(len(incidents), len(others), tried),
         share=share,
         share_unknown=unknown,
         members=len(ballots),
         agreement=agreement,
         chance_agreement=chance_agreement,
+        alike_auc=look_alikes[0],
+        alike_p=look_alikes[1],
+        rare=look_alikes[2],
         **rules,
         calibration=None if step_probabilities is None else calibration_error(*step_probabilities),
         importance={name: float(value) for name, value in ranked},
@@ -295,16 +335,19 @@ def grade(auc: float, p_value: float, share: float | None) -> Grade:
     return "strong" if p_value < STRONG and auc >= STRONG_AUC and way >= STRONG_WAY else "weak"
 
 
-def rank_sum_p(incidents: Doubles, unlabeled: Doubles) -> float:
-    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties."""
+def rank_sum_p(incidents: Doubles, unlabeled: Doubles, tried: int = 1) -> float:
+    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties.
+
+    It is multiplied by the number of scores that were tried, of which these are the best.
+    """
     from scipy.stats import mannwhitneyu  # takes a second to import
 
     if np.ptp(np.concatenate([incidents, unlabeled])) == 0:
         return 1.0
-    return float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue)
+    return min(tried * float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue), 1.0)
 
 
-def smallest_auc(incidents: int, unlabeled: int) -> float | None:
+def smallest_auc(incidents: int, unlabeled: int, tried: int = 1) -> float | None:
     """Find the smallest AUC that is not graded "none", by bisection; None if there is none.
 
     >>> smallest_auc(3, 5), smallest_auc(1, 50)  # 1 of 56 orders is no rarer than p = 0.01
@@ -315,7 +358,7 @@ def smallest_auc(incidents: int, unlabeled: int) -> float | None:
         each, rest = divmod(pairs, incidents)  # incident i is above `each` unlabeled episodes, or one more
         above = each + (np.arange(incidents) < rest)
         scores = above - 0.5 + np.arange(incidents) / (4 * incidents)
-        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64)) < WEAK
+        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64), tried) < WEAK
 
     low, high = 0, incidents * unlabeled
     if not significant(high):
@@ -473,11 +516,11 @@ def _quantiles(drawn: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _scores(name: str, values: npt.ArrayLike, pile: Trajectories) -> Doubles:
+def _scores(name: str, values: npt.ArrayLike, episodes: int) -> Doubles:
     array = np.asarray(values, np.float64)
-    if array.shape != (len(pile),) or not np.isfinite(array).all():
+    if array.shape != (episodes,) or not np.isfinite(array).all():
         raise InputError(
-            f"{name} must be {len(pile)} finite numbers, one per episode; got shape {array.shape}"
+            f"{name} must be {episodes} finite numbers, one per episode; got shape {array.shape}"
             f"{'' if np.isfinite(array).all() else ' with NaN or infinity'}."
         )
     return array

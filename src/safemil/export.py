@@ -18,7 +18,8 @@ from safemil.deploy import storage
 from safemil.deploy.graph import Graph, Node
 from safemil.errors import InputError
 from safemil.extras import require_extra
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file
+from safemil.ownership import require_free
 from safemil.tracing import trace
 
 if TYPE_CHECKING:

@@ -1,50 +1,15 @@
-"""Atomic writes (a file or folder appears complete, or not at all), and reading of small text files."""
+"""Atomic writes: a file or folder appears complete, or not at all."""
 
 import contextlib
 import errno
-import json
 import os
-import re
-import secrets
 import shutil
-import socket
-import stat
-import tomllib
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from safemil.errors import InputError, shortened
-
-PathLike = str | os.PathLike[str]
-LOCK = ".lock"  # inside a folder that a process is writing (safemil.locks)
-ASIDE = "before"  # inside a temporary folder: the folder that is being replaced
-LARGEST_TEXT = 1 << 28  # bytes of a config, a grid, metrics or results; more is not one of ours
-LONGEST_NAME = 100  # characters of a name that becomes a file
-HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
-OWNER = re.compile(r"(?P<host>[0-9a-f]{8})-(?P<process>\d{1,9})-[0-9a-f]{8}(\.|$)")
-_own: set[str] = set()  # names of temporary files and folders that this process has made
-
-
-class Kind(NamedTuple):
-    """A kind of folder that this package writes: only such a folder is ever overwritten."""
-
-    mark: str  # file that is written last
-    is_ours: Callable[[Path], bool]  # judges by the content of the mark
-
-
-def marked(mark: str, format: str) -> Kind:
-    """Make the kind of folder that holds a JSON file whose entry `format` is this one."""
-
-    def is_ours(folder: Path) -> bool:
-        try:
-            content = read_json(folder / mark)
-        except (InputError, OSError):
-            return False
-        return isinstance(content, dict) and content.get("format") == format
-
-    return Kind(mark, is_ours)
+from safemil.errors import InputError
+from safemil.ownership import ASIDE, Kind, clean, is_free, require_free, temporary_name
+from safemil.texts import PathLike, file_type
 
 
 @contextlib.contextmanager
@@ -55,7 +20,7 @@ def atomic_file(path: PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is {_what(path)}, which is never overwritten by a file; give another name.")
+        raise InputError(f"{path} is {file_type(path)}, which no file ever replaces; give another name.")
     with naming(path), _temporary(path) as temporary:
         temporary.touch()
         yield temporary
@@ -117,7 +82,7 @@ def atomic_files(path: PathLike) -> Iterator[Path]:
 
 def move_aside(path: Path) -> Path:
     """Move a folder out of its place, for `bring_back` or deletion; return where it is kept."""
-    holder = _beside(path.resolve())
+    holder = temporary_name(path.resolve())
     holder.mkdir()
     try:
         os.replace(path.resolve(), holder / ASIDE)
@@ -139,85 +104,6 @@ def sync(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
-
-
-def is_free(path: Path) -> bool:
-    """Whether nothing is at the path, or a folder that is empty but for a lock."""
-    return not os.path.lexists(path) or (path.is_dir() and all(each.name == LOCK for each in path.iterdir()))
-
-
-def require_free(path: PathLike, *, overwrite: bool = False) -> None:
-    """Refuse a path where a file or folder would be lost."""
-    if not overwrite and not is_free(Path(path)):
-        raise InputError(f"{path} exists already; give another path, or `overwrite=True` to replace it.")
-
-
-def clean(path: Path) -> None:
-    """Remove what killed processes have left beside a path, and bring back what they had moved aside."""
-    start = _start(path)
-    for left in path.parent.glob(re.sub(r"([*?[])", r"[\1]", start) + "*"):
-        found = OWNER.match(left.name.removeprefix(start))
-        if (
-            found
-            and found["host"] == HOST
-            and left.name not in _own
-            and not _is_another(int(found["process"]))
-        ):
-            with contextlib.suppress(OSError):
-                if (left / ASIDE).exists() and is_free(path):
-                    os.replace(left / ASIDE, path)
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def plain_name(what: str, name: object) -> str:
-    """Return a name that can become part of a file's name, or refuse it: it must not lead anywhere else.
-
-    >>> plain_name("study", "bag-size")
-    'bag-size'
-    """
-    if (
-        not isinstance(name, str)
-        or not name
-        or len(name) > LONGEST_NAME
-        or name[0] == "."
-        or not all(each.isalnum() or each in "-_." for each in name)
-    ):
-        raise InputError(
-            f"the name of a {what} becomes the name of a file: it may hold letters, digits, -, _ and, not in "
-            f"front, dots, got {shortened(name)}; give another name."
-        )
-    return name
-
-
-def read_text(path: PathLike) -> str:
-    """Read a small text file in UTF-8; refuse whatever is none, such as a pipe that would never end."""
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is {_what(path)}; need a file.")
-    if path.exists() and path.stat().st_size > LARGEST_TEXT:
-        raise InputError(f"{path} has {path.stat().st_size:,} bytes, at most {LARGEST_TEXT:,} are read.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is damaged ({error}); restore the file.") from None
-
-
-def read_json(path: PathLike) -> Any:
-    """Read a JSON file."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged ({error}); restore the file.") from None
-
-
-def read_toml(path: PathLike) -> dict[str, Any]:
-    """Read a TOML file."""
-    text = read_text(path)
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a TOML file ({error}).") from None
 
 
 def _move(temporary: Path, path: Path, mark: str) -> None:
@@ -264,23 +150,11 @@ def _temporary(path: Path) -> Iterator[Path]:
     """Yield a name beside a path for a file or folder, which is deleted at the end if it is still there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     clean(path)
-    made = _beside(path)
+    made = temporary_name(path)
     try:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True) if made.is_dir() else made.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    """Make up a name beside a path that says whose it is, so that `clean` can tell."""
-    name = f"{_start(path)}{HOST}-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
-    _own.add(name)
-    return path.with_name(name)
-
-
-def _start(path: Path) -> str:
-    """Return how the names of temporary files of a path begin."""
-    return f".{path.stem[:LONGEST_NAME]}.safemil-"
 
 
 @contextlib.contextmanager
@@ -291,21 +165,3 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = os.fspath(path)  # a write to a full disk does not say which file it was
         raise
-
-
-def _what(path: Path) -> str:
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(path.stat().st_mode), "a device")
-
-
-def _is_another(process: int) -> bool:
-    """Whether another process of this number is running."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
-    return True

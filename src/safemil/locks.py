@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from safemil.errors import InputError
-from safemil.files import LOCK
+from safemil.ownership import LOCK
 
 try:
     import fcntl

@@ -5,6 +5,7 @@ config.toml     format, algorithm, seeds and every setting
 manifest.json   versions, dataset hashes, columns of the training data, wall time
 metrics.jsonl   one line per logging interval
 checkpoints/    NUMBER.safetensors and NUMBER.json with its SHA-256, the last two
+ahead.safetensors  networks of the risk of what follows, if it was asked for
 data.json       paths of the piles, relative to the run, and how their files were read
 ```
 """
@@ -27,25 +28,18 @@ from safetensors.numpy import load, save
 from safemil.checks import Natural, fit
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError, InputWarning
-from safemil.files import (
-    ASIDE,
-    Kind,
-    atomic_file,
-    atomic_folder,
-    bring_back,
-    is_free,
-    move_aside,
-    naming,
-    read_json,
-    read_toml,
-)
+from safemil.files import atomic_file, atomic_folder, bring_back, move_aside, naming
 from safemil.locks import Lock
+from safemil.ownership import ASIDE, Kind, is_free
 from safemil.settings import to_toml
+from safemil.texts import read_json, read_toml
 
-FORMAT = 2  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+FORMAT = 3  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
+READ = (2, 3)  # formats that this version reads; 2 has larger checkpoints
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
+AHEAD = "ahead.safetensors"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
-PILES = ("unlabeled", "nonpreferred")
+PILES = ("unlabeled", "nonpreferred", "preferred")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +134,8 @@ class RunDirectory:
                 raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
-                f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
-                f"folder. ({error})"
+                f"{self.path} is not empty, and is not a run that can be resumed or overwritten; choose "
+                f"another folder. ({error})"
             ) from None
         if not overwrite:
             raise InputError(
@@ -153,7 +147,7 @@ class RunDirectory:
         """Write `algorithm`, `seeds` and the dict of `settings`."""
         header = {"format": FORMAT, "algorithm": config["algorithm"], "seeds": config["seeds"]}
         with atomic_file(self.path / CONFIG) as file:
-            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}")
+            file.write_text(f"{to_toml(header)}\n[settings]\n{to_toml(config['settings'])}", encoding="utf-8")
 
     def read_config(self) -> dict[str, Any]:
         """Read what `write_config` wrote, or say why the folder is not a run that this version can read."""
@@ -165,10 +159,11 @@ class RunDirectory:
         except InputError as error:
             raise InputError(f"{error} Train again, or restore the file.") from None
         form = found.get("format")
-        if form != FORMAT:
+        if form not in READ:
             has = "names no format" if form is None else f"is of format {form}"
+            known = " and ".join(map(str, READ))
             raise InputError(
-                f"{path} {has}, but this version of safemil reads run folders of format {FORMAT}; train "
+                f"{path} {has}, but this version of safemil reads run folders of format {known}; train "
                 f"again, or use the version of safemil that wrote the folder (see its {MANIFEST})."
             )
         try:
@@ -204,7 +199,7 @@ class RunDirectory:
         try:
             found: Sources = fit("", read_json(self.path / SOURCES), Sources)
             if "unlabeled" not in found.paths or not set(found.paths) <= set(PILES):
-                raise InputError(f"paths must name {' and '.join(PILES)}, got {sorted(found.paths)}.")
+                raise InputError(f"paths must name {', '.join(PILES)}, got {sorted(found.paths)}.")
             options = Options.from_dict(found.options)
         except InputError as error:
             raise InputError(f"{self.path / SOURCES} is damaged: {error} Delete it and {which}.") from None
@@ -213,6 +208,17 @@ class RunDirectory:
             if not path.exists() and not glob.has_magic(str(path)):
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
+
+    def require_learned(self, name: str, content_hash: str) -> None:
+        """Refuse episodes that data.json names, unless the run was trained on them.
+
+        Whoever made the run wrote data.json, and could name any file of this machine there.
+        """
+        if self.read_manifest().get(f"{name}_sha256") != content_hash:
+            raise InputError(
+                f"the {name} episodes that {self.path / SOURCES} names are not those that the run was "
+                "trained on; give their path by `unlabeled=...` (and `nonpreferred=...`) to read them."
+            )
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name
@@ -260,6 +266,21 @@ class RunDirectory:
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def save_ahead(self, arrays: dict[str, np.ndarray]) -> None:
+        """Write the networks of the risk of what follows."""
+        with atomic_file(self.path / AHEAD) as file:
+            file.write_bytes(save(arrays))
+
+    def read_ahead(self) -> dict[str, np.ndarray] | None:
+        """Read what `save_ahead` wrote; None if there is nothing."""
+        path = self.path / AHEAD
+        if not path.is_file():
+            return None
+        try:
+            return load(path.read_bytes())
+        except (SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}); delete it, and learn it again.") from None
 
     def latest_checkpoint(self) -> Checkpoint | None:
         """Return the newest intact checkpoint; a damaged one is skipped with a warning."""

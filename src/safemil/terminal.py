@@ -1,5 +1,6 @@
 """Consoles that show data as it is: text from files is never markup, control characters are escaped."""
 
+import sys
 import unicodedata
 from typing import Any
 
@@ -28,6 +29,11 @@ def _printable(character: str) -> str:
     ):
         return character
     return character.encode("unicode_escape").decode()
+
+
+def say(text: object, *, stderr: bool = False) -> None:
+    """Print a line, its control characters escaped; unlike a console's, the line is never wrapped."""
+    print(printable(str(text)), file=sys.stderr if stderr else sys.stdout)
 
 
 class PlainConsole(Console):

@@ -14,6 +14,7 @@ from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
 from safemil.errors import InputError
 from safemil.networks import CategoricalPolicy
+from safemil.settings import meanings
 
 SMALL = {  # settings that make an update cheap, for the algorithms that have them
     "updates": 6,
@@ -75,6 +76,12 @@ def states(name, dataset):
     return run(name, dataset, [7])
 
 
+def test_every_setting_is_explained(name):
+    explained = meanings(find(name).Config)
+    assert all(explained.values())
+    assert find(name).OURS.issubset(explained)
+
+
 def assert_same(a, b):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(x, y)
@@ -85,9 +92,19 @@ def test_same_seed_gives_the_same_run_bit_for_bit(name, dataset, states):
 
 
 def test_a_resumed_run_ends_where_the_uninterrupted_one_ends(name, dataset, states):
-    halfway = loop.state_arrays(states[4][0])
-    restored = loop.state_from_arrays(states[2][0], halfway)
+    algorithm, config = find(name), small_config(name)
+    halfway = loop.state_arrays(loop.compact(algorithm, states[4][0]))
+    restored = loop.state_from_arrays(loop.compact(algorithm, states[2][0]), halfway)
+    restored = loop.derive(algorithm, config, restored, dataset, done=4)
+    assert_same(restored, states[4][0])
     assert_same(run(name, dataset, [7], state=restored, start=4)[6][0], states[6][0])
+
+
+def test_no_array_of_a_checkpoint_has_an_entry_for_each_step(name, dataset, states):
+    """Episodes of 19 and 27 steps in all: no other size of these networks and batches is as large."""
+    saved = loop.state_arrays(loop.compact(find(name), states[6][0]))
+    steps = {len(dataset.unlabeled.actions), len(dataset.nonpreferred.actions)}
+    assert not {path: array.shape for path, array in saved.items() if steps & {*array.shape}}
 
 
 def test_seeds_trained_side_by_side_follow_their_single_runs(name, dataset, states):
@@ -134,8 +151,12 @@ def test_extreme_inputs_leave_every_number_finite(name, unlabeled, nonpreferred,
 @pytest.mark.parametrize("components", [1, 3])
 def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, components):
     config = dataclasses.replace(small_config(name), components=components)
-    policy = find(name).init(config, dataset, jax.random.key(0)).policy
-    log_weights, means, _ = policy.mixture(dataset.unlabeled.observations)
+
+    def mixture():
+        policy = find(name).init(config, dataset, jax.random.key(0)).policy
+        return policy.mixture(dataset.unlabeled.observations)
+
+    log_weights, means, _ = jax.eval_shape(mixture)  # traced, not compiled
     assert log_weights.shape[-1] == means.shape[-2] == components
     with pytest.raises(InputError, match="components must be above 0, got 0"):
         dataclasses.replace(config, components=0)

@@ -83,6 +83,17 @@ def test_the_clearest_good_episodes_are_kept():
     np.testing.assert_array_equal(kept(ranking), np.arange(10) <= 3)
 
 
+def test_known_good_episodes_are_cloned_and_do_not_count_among_the_unlabeled_ones():
+    """The last two of ten are known to be good, whatever their scores."""
+    zero, votes = jnp.zeros(()), jnp.zeros((2, 10), bool)
+    scores = jnp.array([0.0, 1, 2, 3, 4, 5, 6, 7, 9, 9])
+    ranking = Ranking(jnp.ones(3), scores, jnp.zeros((), jnp.int32), zero, zero, jnp.array(0.5), votes)
+    np.testing.assert_array_equal(kept(ranking, 2), [1, 1, 1, 0, 0, 0, 0, 0, 1, 1])  # 40% of the first eight
+    kinds = calibrated._sorted_out(ranking._replace(share=jnp.array(1.0)), jnp.array(False), 2)
+    np.testing.assert_array_equal(kinds.good[3:], kept(ranking, 2))
+    np.testing.assert_array_equal(kinds.bad, [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0])
+
+
 def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:
     @jax.jit
     def rounds(data: Dataset, key: jax.Array) -> calibrated.Learner:
@@ -112,7 +123,7 @@ def test_two_rounds_sort_bad_from_good_and_calibrate_the_cost():
     np.testing.assert_array_equal(kept(learner.ranking)[:20], np.zeros(20))
     centres = jnp.array([[1.0], [-1.0], [0.0]])
     bad, good, middle = learner.cost(centres, jnp.zeros((3, 1)))
-    assert bad > 0.95
+    assert bad > 0.75  # 20 incidents can't show that no good episode looks like this
     assert good < 0.05
     assert good < middle < bad
 

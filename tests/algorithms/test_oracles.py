@@ -55,8 +55,8 @@ def test_weights_of_whole_episodes_favour_careful_walkers():
 
 
 def test_the_default_scheme_keeps_the_careful_walkers_and_no_other():
-    data, state = speed().data, initial(bc_true_cost, bc_true_cost.Config(hidden_policy=(4,)))
-    np.testing.assert_array_equal(state.weights.each[data.unlabeled.starts], ~speed().reckless)
+    state = initial(bc_true_cost, bc_true_cost.Config(hidden_policy=(4,)))
+    np.testing.assert_array_equal(state.weights.kept, ~speed().reckless)
     np.testing.assert_allclose(state.weights.effective, (~speed().reckless).mean(), atol=0.05)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import typing
 from functools import partial
 
 import jax
@@ -309,11 +310,25 @@ def test_the_cost_learns_only_as_long_as_it_is_told(training):
 
 def test_the_policy_clones_the_episodes_that_rank_lowest_out_of_bag(training, dataset):
     state = training[0][4]
-    ranking, starts = state.cost.ranking, dataset.unlabeled.starts
-    kept = np.asarray(state.weights.each)[starts] > 0
-    assert 0 < kept.sum() < len(starts)
+    ranking, lengths = state.cost.ranking, dataset.unlabeled.lengths
+    kept = np.asarray(state.weights.kept)
+    assert 0 < kept.sum() < len(lengths)
     assert ranking.unlabeled[kept].max() < ranking.unlabeled[~kept].min()
-    np.testing.assert_allclose(state.weights.cumulative[-1], dataset.unlabeled.lengths[kept].sum())
+    np.testing.assert_allclose(state.weights.effective, lengths[kept].sum() / lengths.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("cost_updates", [None, 4])
+@pytest.mark.parametrize("weighting", typing.get_args(safemil.Weighting))
+def test_weights_of_a_checkpoint_are_computed_again_to_the_same_bits(weighting, cost_updates, dataset):
+    threshold = 0.5 if weighting == "threshold" else None
+    config = dataclasses.replace(
+        SMALL, weighting=weighting, threshold=threshold, cost_updates=cost_updates, refresh=2, updates=5
+    )
+    algorithm = find("safemil")
+    state = loop.init(algorithm, config, dataset, [0, 1])
+    state = loop.fit(algorithm, config, dataset, [0, 1], state, interval=5)
+    derived = loop.derive(algorithm, config, loop.compact(algorithm, state), dataset, done=5)
+    assert same(derived, state)
 
 
 def test_bags_and_policy_learn_in_turns_as_in_algorithm_one(dataset):

@@ -14,9 +14,12 @@ from safemil.data.sampling import (
     Pile,
     Scaler,
     discounted_to_go,
+    draw_steps,
+    draw_steps_of,
     sample_bags,
     sample_segments,
     sample_steps,
+    spread,
     transitions_at,
 )
 
@@ -156,3 +159,11 @@ def test_draws_without_gaps_are_those_of_a_log_that_knows_none():
 def test_the_observation_after_a_gap_is_not_the_next_one():
     found = transitions_at(Pile.of(gapped(), SAME), jnp.arange(10))
     assert np.flatnonzero(found.known == 0).tolist() == [1, 5, 7, 9]
+
+
+@pytest.mark.parametrize("kept", [[True, False, True, True], [False, False, True, False]])
+def test_steps_of_kept_episodes_are_those_drawn_by_weights_of_one(dataset, kept):
+    pile, key = dataset.unlabeled, jax.random.key(5)
+    weights = spread(jnp.array(kept, jnp.float32), pile)
+    by_step = draw_steps(jnp.cumsum(weights), 500, key)
+    np.testing.assert_array_equal(draw_steps_of(jnp.array(kept), pile, 500, key), by_step)

@@ -120,7 +120,8 @@ def _word(case: Case, where: Path) -> str:
         return rng.choice(
             ["toy:speed", "SafetyPointGoal1-v0", "bc", "safemil", "parquet", "midrange", "beta=1"]
         )
-    return rng.choice([text for text in hostile.TEXTS if not {"\ud800", "\x1b"} & {*text}])
+    texts = [text for text in hostile.TEXTS if "\ud800" not in text]  # no argument can hold that
+    return rng.choice([*texts, "\udcff.csv", str(where / "\udcff.csv")])  # bytes that are not UTF-8
 
 
 def _folder(case: Case) -> Path:
@@ -131,6 +132,7 @@ def _folder(case: Case) -> Path:
     (where / "link").symlink_to("nowhere")
     (where / "loop").symlink_to("loop")
     (where / "empty.csv").touch()
+    (where / "\udcff.csv").write_bytes((case.materials / "logs.csv").read_bytes())
     (where / "binary").write_bytes(bytes(range(256)))
     (where / "text.toml").write_text("a = [1, 2]\n")
     return where

@@ -12,13 +12,15 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms import bc, safemil
+from safemil.algorithms.cloning import act as act
 from safemil.algorithms.cloning import clone
-from safemil.data.sampling import Dataset, Length, Pile, draw_steps, episode_sums, spread
+from safemil.data.sampling import Dataset, Length, Pile, episode_sums
 from safemil.networks import Policy
 from safemil.settings import require_positive, require_within
 
 TITLE = "BC on true cost"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"keep"})
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ PRESETS = {
 class State(NamedTuple):
     policy: Policy
     opt: optax.OptState
-    weights: safemil.PileWeights
+    weights: safemil.PileWeights | safemil.KeptEpisodes
 
 
 def init(config: Config, data: Dataset, key: Array) -> State:
@@ -64,25 +66,33 @@ def init(config: Config, data: Dataset, key: Array) -> State:
     return State(policy, config.policy_optimiser.init(policy), weights)
 
 
-def episode_weights(config: Config, costs: Float[Array, " steps"], pile: Pile) -> safemil.PileWeights:
+def compact(state: State) -> State:
+    """Leave out what `derive` computes: arrays with an entry for each step or episode."""
+    return state._replace(weights=safemil.without_entries(state.weights))
+
+
+def derive(config: Config, state: State, data: Dataset, done: int) -> State:
+    """Compute what `compact` has left out."""
+    assert data.costs is not None
+    return state._replace(weights=episode_weights(config, data.costs, data.unlabeled))
+
+
+def episode_weights(
+    config: Config, costs: Float[Array, " steps"], pile: Pile
+) -> safemil.PileWeights | safemil.KeptEpisodes:
     """SafeMIL's weights; or, if no b̂ is given, the episodes of the lowest mean cost."""
     if config.weighting != "threshold" or config.threshold is not None:
         return safemil.pile_weights(config.scheme, costs, pile)
     means = episode_sums(costs, pile) / pile.lengths
-    kept = (means <= jnp.quantile(means, config.keep)).astype(jnp.float32)
-    return safemil.summed(spread(kept, pile))
+    return safemil.keep_episodes(means <= jnp.quantile(means, config.keep), pile)
 
 
 def update(
     config: Config, state: State, data: Dataset, number: Array, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    rows = draw_steps(state.weights.cumulative, config.batch, key)
+    rows = safemil.draw_weighted(state.weights, data.unlabeled, config.batch, key)
     policy, opt, value = clone(
         config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
     )
     metrics = {"loss/policy": value, "weights/effective": state.weights.effective}
     return state._replace(policy=policy, opt=opt), metrics
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

@@ -29,6 +29,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted, weighted_mean
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -46,6 +47,7 @@ from safemil.settings import require_positive, require_within
 Decisions = Literal["steps", "episodes"]  # what is weighted
 TITLE = "COptiDICE"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"decisions", "initial"})
 LOWEST = -1e30  # finite stand-in for log 0
 
 
@@ -275,7 +277,7 @@ def _update_bound(
 def _update_lambda(
     config: Config, state: State, cost: Float[Array, ""], limit: Float[Array, ""]
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """A step on λ (limit − cost): λ rises while the bounded cost lies above the limit."""
+    """Update λ by the gradient of λ (limit − cost): λ rises while the bounded cost lies above the limit."""
 
     def loss(raw_lambda: Array) -> Array:
         return jax.nn.softplus(raw_lambda) * (limit - cost)
@@ -297,7 +299,3 @@ def _update_policy(
 
     state, value = clone_weighted(config, state, observations, actions, w)
     return state, {"loss/policy": value}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

@@ -31,11 +31,12 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from safemil.algorithms import calibrated
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -44,6 +45,8 @@ from safemil.data.sampling import (
     Segments,
     discounted_to_go,
     draw_steps,
+    draw_steps_of,
+    episode_at,
     map_steps,
     sample_bags,
     sample_segments,
@@ -55,6 +58,8 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
+ACCEPTS = frozenset({"preferred"})
+OURS = frozenset({"cost_updates", "members", "cost_batch", "pool", "draw", "policy_batch", "refresh"})
 BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
@@ -68,13 +73,11 @@ Draw = Literal["steps", "segments"]
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 11_200
-    cost_updates: int | None = (
-        1200  # of the calibrated cost, before the policy's; none: Algorithm 1 with bags
-    )
+    updates: int = 11_200  # of the cost and of the policy
+    cost_updates: int | None = 1200  # of the cost, before the policy's; none: Algorithm 1 with bags
     members: int = 12  # networks of the calibrated cost
     cost_batch: int = 256  # steps of each kind per network and update of the calibrated cost
-    bag_size: int = 128  # K
+    bag_size: int = 128  # K, segments in a bag
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
     pool: int | None = 128  # M, segments per side that all bags of an update are drawn from; none: no pool
@@ -124,6 +127,11 @@ class Config(Cloning):
     def weighs_whole_pile(self) -> bool:
         return self.draw == "steps" or self.weighting not in ("segment", "transition")
 
+    @property
+    def keeps_episodes(self) -> bool:
+        """Whether whole episodes are cloned, chosen from the evidence."""
+        return self.weighting == "threshold" and self.threshold is None
+
 
 PRESETS = {
     "fast": Config(),
@@ -147,7 +155,8 @@ class State(NamedTuple):
     policy: Policy
     cost_opt: optax.OptState | None  # of the CostNet
     policy_opt: optax.OptState
-    weights: "PileWeights"
+    weights: "PileWeights | KeptEpisodes"
+    weighed: CostNet | None  # cost that the weights were computed with, where it learns on
 
 
 class PileWeights(NamedTuple):
@@ -158,24 +167,74 @@ class PileWeights(NamedTuple):
     effective: Float[Array, ""]  # the share of the pile that the policy really learns from
 
 
+class KeptEpisodes(NamedTuple):
+    """Unlabeled episodes that are cloned, each of their steps with a weight of 1."""
+
+    kept: Bool[Array, " episodes"]
+    effective: Float[Array, ""]  # as in `PileWeights`
+
+
 def init(config: Config, data: Dataset, key: Array) -> State:
     assert data.nonpreferred is not None
     if config.cost_updates is None:
         _check_length(config, data)
+        if data.unlabeled.known_good:
+            raise InputError(
+                "bags have no use for known good episodes; leave out `preferred=...`, or set cost_updates."
+            )
     key_cost, key_policy = jax.random.split(key)
     policy = config.policy(data, key_policy)
-    steps = len(data.unlabeled.observations) if config.weighs_whole_pile else 0
-    weights = PileWeights(jnp.ones(steps), jnp.zeros(steps), jnp.ones(()))
+    weights = _no_weights(config, data.unlabeled)
     policy_opt = config.policy_optimiser.init(policy)
     if config.cost_updates is not None:
-        window = data.nonpreferred.longest if config.length == "full" else config.length
         learner = calibrated.init(
-            config.members, config.hidden_cost, window, config.cost_optimiser, data, key_cost
+            config.members, config.hidden_cost, _window(config, data), config.cost_optimiser, data, key_cost
         )
-        return State(learner, policy, None, policy_opt, weights)
+        return State(learner, policy, None, policy_opt, weights, None)
     sizes = data.unlabeled.observation_size, data.unlabeled.action_size
     cost = CostNet(*sizes, config.hidden_cost, key=key_cost)
-    return State(cost, policy, config.cost_optimiser.init(cost), policy_opt, weights)
+    weighed = cost if config.weighs_whole_pile else None
+    return State(cost, policy, config.cost_optimiser.init(cost), policy_opt, weights, weighed)
+
+
+def _no_weights(config: Config, pile: Pile) -> PileWeights | KeptEpisodes:
+    """Weights before the first ones are computed."""
+    one = jnp.ones(())
+    if config.keeps_episodes:
+        return KeptEpisodes(jnp.ones(len(pile.lengths), bool), one)
+    steps = pile.steps if config.weighs_whole_pile else 0
+    return PileWeights(jnp.ones(steps), jnp.zeros(steps), one)
+
+
+def compact(state: State) -> State:
+    """Leave out what `derive` computes: arrays with an entry for each step."""
+    if isinstance(state.cost, calibrated.Learner):
+        state = state._replace(cost=calibrated.compact(state.cost))
+    return state._replace(weights=without_entries(state.weights))
+
+
+def without_entries(weights: "PileWeights | KeptEpisodes") -> "PileWeights":
+    """Weights of a state that `compact` has left them out of."""
+    empty = jnp.zeros(0)
+    return PileWeights(empty, empty, weights.effective)
+
+
+def derive(config: Config, state: State, data: Dataset, done: int) -> State:
+    """Compute what `compact` has left out of the state after `done` updates."""
+    if config.cost_updates is not None:
+        state = state._replace(cost=calibrated.derive(state.cost, _window(config, data), data))
+    if not config.weighs_whole_pile or done < (config.cost_updates or 1):
+        return state._replace(weights=_no_weights(config, data.unlabeled))
+    if config.cost_updates is not None:
+        return _weigh_once(config, state, data)
+    assert state.weighed is not None
+    return state._replace(weights=_weights(config, state.weighed, data.unlabeled))
+
+
+def _window(config: Config, data: Dataset) -> int:
+    """Steps up to a mark from which those of an incident are drawn."""
+    assert data.nonpreferred is not None
+    return data.nonpreferred.longest if config.length == "full" else config.length
 
 
 def _check_length(config: Config, data: Dataset) -> None:
@@ -218,12 +277,14 @@ def transition_weights(cost: Cost, segments: Segments) -> Float[Array, "segments
     return (1 - cost(segments.observations, segments.actions)) * segments.mask
 
 
-def step_weights(config: Config, state: State, segments: Segments) -> Float[Array, "segments H"]:
+def step_weights(config: Config, state: State, segments: Segments, pile: Pile) -> Float[Array, "segments H"]:
     """The weight of each step of the batch under the chosen scheme."""
     if config.weighting == "segment":
         return segment_weights(_cost(state), segments, config.gamma, config.beta)
     if config.weighting == "transition":
         return transition_weights(_cost(state), segments)
+    if isinstance(state.weights, KeptEpisodes):
+        return state.weights.kept[episode_at(pile, segments.rows)] * segments.mask
     return state.weights.each[segments.rows] * segments.mask
 
 
@@ -235,6 +296,21 @@ def pile_weights(config: Config, costs: Float[Array, " steps"], pile: Pile) -> P
 def summed(each: Float[Array, " steps"]) -> PileWeights:
     """Weights of all steps, with what is computed from them."""
     return PileWeights(each, jnp.cumsum(each), effective_share(each, jnp.ones_like(each)))
+
+
+def keep_episodes(kept: Bool[Array, " episodes"], pile: Pile) -> KeptEpisodes:
+    """Clone these episodes, each of their steps as likely."""
+    steps = jnp.where(kept, pile.lengths, 0).sum().astype(jnp.float32)
+    return KeptEpisodes(kept, steps**2 / jnp.maximum(steps, TINY) / pile.steps)
+
+
+def draw_weighted(
+    weights: PileWeights | KeptEpisodes, pile: Pile, count: int, key: Array
+) -> Int[Array, " count"]:
+    """Draw the rows of `count` steps in proportion to their weights."""
+    if isinstance(weights, KeptEpisodes):
+        return draw_steps_of(weights.kept, pile, count, key)
+    return draw_steps(weights.cumulative, count, key)
 
 
 def _weigh(config: Config, costs: Float[Array, " steps"], pile: Pile) -> Float[Array, " steps"]:
@@ -335,7 +411,7 @@ def update(
 def _update_cost(
     config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """A gradient step on Eq. (9)."""
+    """Update the cost by the gradient of Eq. (9)."""
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
     bags_n = _sample_bags(config, data.nonpreferred, key_n)
@@ -382,10 +458,10 @@ def _weigh_once(config: Config, state: State, data: Dataset) -> State:
     """Weigh the unlabeled steps by the finished cost, once for all updates of the policy."""
     if not config.weighs_whole_pile:
         return state
-    if config.weighting == "threshold" and config.threshold is None:
-        kept = calibrated.kept(state.cost.ranking).astype(jnp.float32)
-        return state._replace(weights=summed(spread(kept, data.unlabeled)))
-    return _weigh_pile(config, state, data)
+    if config.keeps_episodes:
+        kept = calibrated.kept(state.cost.ranking, data.unlabeled.known_good)
+        return state._replace(weights=keep_episodes(kept, data.unlabeled))
+    return state._replace(weights=_weights(config, _cost(state), data.unlabeled))
 
 
 def _sample_bags(config: Config, pile: Pile, key: Array) -> Bags:
@@ -398,12 +474,15 @@ def _refresh_weights(config: Config, state: State, data: Dataset, number: Array)
     """Weigh the whole pile every `refresh` updates, where cost and policy learn in turns."""
     if not config.weighs_whole_pile:
         return state
-    return jax.lax.cond(number % config.refresh == 0, lambda: _weigh_pile(config, state, data), lambda: state)
+
+    def refreshed() -> State:
+        return state._replace(weights=_weights(config, state.cost, data.unlabeled), weighed=state.cost)
+
+    return jax.lax.cond(number % config.refresh == 0, refreshed, lambda: state)
 
 
-def _weigh_pile(config: Config, state: State, data: Dataset) -> State:
-    costs = map_steps(_cost(state), data.unlabeled)
-    return state._replace(weights=pile_weights(config, costs, data.unlabeled))
+def _weights(config: Config, cost: Cost, pile: Pile) -> PileWeights:
+    return pile_weights(config, map_steps(cost, pile), pile)
 
 
 def _cost(state: State) -> Cost:
@@ -415,23 +494,19 @@ def _update_policy(
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
     optimiser = config.policy_optimiser
     if config.draw == "steps":
-        rows = draw_steps(state.weights.cumulative, config.policy_batch, key)
+        rows = draw_weighted(state.weights, data.unlabeled, config.policy_batch, key)
         policy, opt, value = clone(
             optimiser, state.policy, state.policy_opt, data.unlabeled, rows, config.loss
         )
         effective = state.weights.effective
     else:
         segments = sample_segments(data.unlabeled, config.policy_batch, config.length, key)
-        weights = step_weights(config, state, segments)
+        weights = step_weights(config, state, segments, data.unlabeled)
         loss = partial(policy_loss, segments=segments, weights=weights, loss=config.loss)
         policy, opt, value = optimiser.descend(loss, state.policy, state.policy_opt)
         effective = effective_share(weights, segments.mask)
     metrics = dict(zip(POLICY_METRICS, (value, effective), strict=True))
     return state._replace(policy=policy, policy_opt=opt), metrics
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:
@@ -469,6 +544,11 @@ def cost(state: State, observations: Array, actions: Array) -> Array:
 def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
     """Judgements on held-out episodes, for `safemil.evidence`; none where the cost is learned from bags."""
     return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)
+
+
+def heldout_risks(config: Config, state: State, data: Dataset) -> tuple[Array, Array, Array] | None:
+    """Risks of all steps by networks that did not see them, and the good episodes; none with bags."""
+    return None if config.cost_updates is None else calibrated.heldout_risks(state.cost, data)
 
 
 def judged_after(config: Config) -> int | None:

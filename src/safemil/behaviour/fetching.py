@@ -23,8 +23,9 @@ import h5py
 from safemil import catalog
 from safemil.checks import Natural, fit
 from safemil.errors import InputError, shortened
-from safemil.files import atomic_file, read_json, read_text
+from safemil.files import atomic_file
 from safemil.progress import bar
+from safemil.texts import read_json, read_text
 
 HOST = "https://huggingface.co"
 COLLECTION = "datasets/YYY-45/DSRL/resolve/main"
@@ -125,7 +126,7 @@ def _request(address: str, part: Path, task: str, progress: bool) -> bool:
                 shown.at(file.tell())
     if _size(part) > total:
         part.unlink()
-        raise InputError(f"{address} sent more than the {total} bytes that it said; try again later.")
+        raise InputError(f"{address} sent more than the {total} bytes that it announced; try again later.")
     return _size(part) == total
 
 
@@ -145,7 +146,7 @@ def _note_version(part: Path, version: str) -> None:
     """Keep a strong ETag beside the part; a weak one does not promise the same bytes."""
     strong = version.startswith('"') and version.isprintable() and version.isascii()
     with atomic_file(_version_path(part)) as file:
-        file.write_text(version if strong else "")
+        file.write_text(version if strong else "", encoding="utf-8")
 
 
 def _check_hdf5(path: Path, address: str) -> None:
@@ -193,7 +194,9 @@ def _explaining(task: str, address: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{error} {instead[0].upper() + instead[1:]}.") from error
     except (ValueError, http.client.InvalidURL) as error:
-        raise InputError(f"{address}, or where it leads to, is no address ({error}); {instead}.") from error
+        raise InputError(
+            f"{address}, or an address that it redirects to, is malformed ({error}); {instead}."
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from safemil.bench.grid import RANDOM, Cell
 from safemil.checks import Range, fit
 from safemil.errors import InputError
-from safemil.files import atomic_file, read_json
+from safemil.files import atomic_file
+from safemil.texts import read_json
 
 CELLS = "cells"
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "mujoco")
@@ -74,7 +75,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     found: Result = fit(f"{path}:", content, Result, extra=True)
     if not 0 < len(found.returns) == len(found.costs):
         counts = f"{len(found.returns)} and {len(found.costs)}"
-        raise InputError(f"{path}: returns and costs must be as many, and at least one, got {counts}.")
+        raise InputError(f"{path}: need equally many returns and costs, at least one, got {counts}.")
     for number, point in enumerate(found.curve):
         if not {"update", "return", "cost"} <= point.keys():
             raise InputError(f"{path}: curve[{number}] must have update, return and cost, got {[*point]}.")
@@ -84,13 +85,13 @@ def read_result(path: Path) -> dict[str, Any] | None:
 def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
     """Write the result of a cell as JSON."""
     with atomic_file(result_file(results, cell)) as file:
-        file.write_text(json.dumps(result) + "\n")
+        file.write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
 def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
     """Run a cell and return its result, which is deterministic except for `seconds`."""
     import safemil
-    from safemil import evaluate
+    from safemil import evaluation
     from safemil.bench.datasets import piles
 
     began = time.monotonic()
@@ -98,7 +99,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
     loaded = time.monotonic()
     act, metrics = _policy(cell, data)
     trained = time.monotonic()
-    found = evaluate.roll_out(
+    found = evaluation.roll_out(
         cell.task, act, episodes=cell.evaluation["episodes"], seed=cell.evaluation["seed"], threads=1
     )
     ended = time.monotonic()
@@ -133,15 +134,15 @@ def _versions() -> dict[str, str]:
 
 def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
     """Train a policy; return it and the metrics of its training."""
-    from safemil import evaluate
+    from safemil import evaluation
 
     if cell.algorithm == RANDOM:
-        return evaluate.random_policy(evaluate.sizes(cell.task)[1], cell.seed), []
+        return evaluation.random_policy(evaluation.sizes(cell.task)[1], cell.seed), []
     from safemil import api
     from safemil.algorithms import find
 
     every, episodes = cell.evaluation["curve_every"], cell.evaluation["curve_episodes"]
-    evaluate.check_fits(cell.task, data.unlabeled.observation_size, data.unlabeled.action_size)
+    evaluation.check_fits(cell.task, data.unlabeled)
     needs = find(cell.algorithm).NEEDS
     given = {name: pile for name, pile in data._asdict().items() if name in needs}
     run = api.train(
@@ -152,11 +153,11 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
         seed=cell.seed,
         log_every=min(every, 500) if every else 500,
         progress=False,
-        evaluate=evaluate.curve(cell.task, episodes=episodes) if every else None,
+        evaluate=evaluation.curve(cell.task, episodes=episodes) if every else None,
         evaluate_every=every or 1000,
         **cell.settings,
     )
-    return evaluate.policy(run, task=cell.task), run.metrics
+    return evaluation.policy(run, task=cell.task), run.metrics
 
 
 def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:

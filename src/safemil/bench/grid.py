@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from safemil.checks import Count, Natural, Share, fit
 from safemil.errors import InputError, unknown
-from safemil.files import plain_name, read_toml
+from safemil.texts import plain_name, read_toml
 
 MOST_CELLS = 100_000  # of a study
 ALL = "all"  # in place of an algorithm's name: settings for every algorithm

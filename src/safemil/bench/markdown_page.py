@@ -6,7 +6,9 @@ from safemil.bench import render
 from safemil.bench.page import Page, Part, Section, build
 from safemil.bench.results import Results
 from safemil.errors import InputError
-from safemil.files import atomic_file, atomic_files, plain_name, require_free
+from safemil.files import atomic_file, atomic_files
+from safemil.ownership import require_free
+from safemil.texts import plain_name
 
 SUFFIX = ".md"
 

@@ -33,10 +33,10 @@ def run_grid(
     cells = grid.cells(**parts)
     if not cells:
         raise InputError(
-            "no cell of the grid has a study, a task and an algorithm that were named; name fewer of them."
+            "no cell of the grid matches these studies, tasks and algorithms; leave some of them out."
         )
     with atomic_file(results / GRID) as file:
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
     missing = [cell for cell in cells if not _is_done(result_file(results, cell))]
     folder = Path(grid.folder)
     without = _sources_without_data(missing, folder)

@@ -7,6 +7,7 @@ A module of this package holds the functions of one noun in `COMMANDS`; their si
 
 import contextlib
 import errno
+import functools
 import importlib
 import inspect
 import io
@@ -20,12 +21,13 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import tyro
 
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
-from safemil.terminal import console
+from safemil.terminal import console, printable, say
+from safemil.texts import require_utf8
 
 FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
@@ -77,8 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _failed(error)
         except Interrupted as stopped:
             command = [each for each in arguments if each not in ("--resume", "--overwrite")]
-            print(f"\nstopped; {stopped}. Continue with:\n", file=sys.stderr)
-            print(f"  {shlex.join(['safemil', *command, '--resume'])}\n", file=sys.stderr)
+            say(f"\nstopped; {stopped}. Continue with:\n", stderr=True)
+            say(f"  {shlex.join(['safemil', *command, '--resume'])}\n", stderr=True)
             return signal_code(stopped.__cause__)
         except KeyboardInterrupt as stopped:
             print("\nstopped.", file=sys.stderr)
@@ -154,6 +156,8 @@ def _tell(text: str, style: str) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for each in arguments:
+        require_utf8("the argument", each)
     path, commands = "safemil", _commands("safemil.cli.verbs")
     if arguments and arguments[0] in NOUNS:
         path, commands = f"safemil {arguments[0]}", _commands(NOUNS[arguments.pop(0)])
@@ -172,8 +176,29 @@ def _dispatch(arguments: list[str]) -> int:
     if {"-h", "--help"} & {*arguments}:
         _print_flags(f"{path} {verb}", commands[verb])
         return 0
-    result = tyro.cli(commands[verb], args=arguments, prog=f"{path} {verb}", config=FLAGS)
+    result = _parsed(commands[verb], arguments, f"{path} {verb}")()
     return result if isinstance(result, int) else 0
+
+
+def _parsed(command: Callable[..., int | None], arguments: list[str], prog: str) -> Callable[[], int | None]:
+    """Bind the arguments to a command; a message about a wrong one shows its control characters escaped."""
+
+    @functools.wraps(command)
+    def bound(*values: Any, **named: Any) -> Callable[[], int | None]:
+        return functools.partial(command, *values, **named)
+
+    def parse(words: list[str]) -> Callable[[], int | None]:
+        return tyro.cli(bound, args=words, prog=prog, config=FLAGS)
+
+    shown = [printable(each) for each in arguments]
+    if shown == arguments:
+        return parse(arguments)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            return parse(arguments)
+    except SystemExit:
+        parse(shown)  # says what is wrong, and ends
+        raise
 
 
 def _commands(module: str) -> dict[str, Callable[..., int | None]]:

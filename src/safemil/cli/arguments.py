@@ -1,8 +1,11 @@
 """Types of arguments that several commands take."""
 
+import importlib
+import os
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -18,11 +21,16 @@ DataPath = Annotated[
 ]
 TaskName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
 TaskFlag = Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")]
+EnvFlag = Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
 OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 NameFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-LogPaths = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="LOGS ...")]
+LogPaths = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="LOGS ...", help_behavior_hint="(one or more)"),
+]
 Fills = Annotated[
     tuple[str, ...],
     tyro.conf.UseAppendAction,
@@ -89,8 +97,13 @@ class Reading:
 
 def _names(text: str) -> tuple[str, ...]:
     """Names in a file, one in each line, or separated by commas."""
-    path = Path(text)
-    found = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    from safemil.texts import read_text
+
+    try:
+        is_file = Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or no text for one
+        is_file = False
+    found = read_text(text).splitlines() if is_file else text.split(",")
     return tuple(name.strip() for name in found if name.strip())
 
 
@@ -106,4 +119,33 @@ def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Traje
     if unlabeled is not None:
         return read(unlabeled, reading.options()).trajectories
     paths, options = RunDirectory(run).read_sources()
-    return read_piles(paths, options)["unlabeled"].trajectories
+    found = read_piles(paths, options)["unlabeled"].trajectories
+    RunDirectory(run).require_learned("unlabeled", found.content_hash())
+    return found
+
+
+def function(name: str) -> Any:
+    """Import a function that is given as module:function; modules in the current folder are found too."""
+    from safemil.errors import InputError
+
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(f'a function is given as module:function, got "{name}".')
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f'can\'t import "{name}": {error}; give module:function.') from None
+    finally:
+        sys.path.remove(os.getcwd())
+    return found
+
+
+def environment(name: str) -> Any:
+    """Function that makes an environment, or an id that Gymnasium knows or finds by importing its module."""
+    _, colon, attribute = name.partition(":")
+    if not colon or "-v" in attribute:  # as in highway_env:highway-v0, where Gymnasium imports the module
+        return name
+    return function(name)

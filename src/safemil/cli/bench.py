@@ -1,12 +1,12 @@
 """`safemil bench` and `safemil tables`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from safemil.cli.arguments import OutFile, OutFolder, ResultsPath
+from safemil.terminal import say
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")]
 
@@ -37,7 +37,7 @@ def bench(
     from safemil.bench.grid import read_grid
     from safemil.bench.runner import run_grid
     from safemil.cli import signal_code
-    from safemil.files import read_text
+    from safemil.texts import read_text
 
     try:
         failures = run_grid(
@@ -51,11 +51,11 @@ def bench(
             algorithms=algorithms,
         )
     except KeyboardInterrupt as stopped:
-        print(f"\nstopped; finished cells are in {out}. Run the same command to continue.", file=sys.stderr)
+        say(f"\nstopped; finished cells are in {out}. Run the same command to continue.", stderr=True)
         return signal_code(stopped)
     for name in failures:
-        print(f"failed: {name} (see {out / 'failed' / name}.txt)", file=sys.stderr)
-    print(out)
+        say(f"failed: {name} (see {out / 'failed' / name}.txt)", stderr=True)
+    say(out)
     return 1 if failures else 0
 
 
@@ -71,4 +71,4 @@ def tables(results: ResultsPath, *, out: OutFile, overwrite: bool = False) -> No
     """
     from safemil.bench.markdown_page import write_page
 
-    print(write_page(results, out, overwrite=overwrite))
+    say(write_page(results, out, overwrite=overwrite))

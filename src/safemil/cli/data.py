@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from safemil.cli.arguments import READING, LogPaths, LogsPath, NameFlag, PathFlag, ReadingFlags, TaskName
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not need
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
+    from safemil.data.interchange import Unreadable
 
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
@@ -42,7 +44,7 @@ def make(
     """
     from safemil import catalog
     from safemil.errors import InputError
-    from safemil.files import plain_name
+    from safemil.texts import plain_name
 
     if seed < 0:
         raise InputError(f"seed must be at least 0, got {seed}.")
@@ -64,7 +66,8 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
     from safemil import __version__, catalog
     from safemil.data import save
     from safemil.data.piles import draw_piles
-    from safemil.files import atomic_folder, marked, require_free
+    from safemil.files import atomic_folder
+    from safemil.ownership import marked, require_free
 
     require_free(out, overwrite=overwrite)
     task, format = catalog.task(name), "safemil-piles"
@@ -83,7 +86,7 @@ def _make_piles(name: str, episodes: int, seed: int, out: Path, overwrite: bool)
         made = {"format": format, "task": name, "seed": seed, "safemil": __version__}
         (folder / "made.json").write_text(dumps(made, indent=2) + "\n")
     print(f"{len(piles.nonpreferred)} incidents, {len(piles.unlabeled)} logs, {len(piles.heldout)} held out")
-    print(out)
+    say(out)
 
 
 def _default_out(name: str, format: str) -> Path:
@@ -106,7 +109,8 @@ def _make_task(
     from safemil.behaviour.plotting import scatter
     from safemil.data import save
     from safemil.data.formats import STORE
-    from safemil.files import atomic_files, atomic_folder, require_free
+    from safemil.files import atomic_files, atomic_folder
+    from safemil.ownership import require_free
 
     beside = out.with_suffix(".json")  # of an HDF5 file, which has no place for a manifest
     for path in [out] if format == "store" else [out, beside]:
@@ -124,6 +128,73 @@ def _make_task(
             save(folder / out.name, trajectories, annotations, format="hdf5")
             (folder / beside.name).write_text(dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{trajectories.episodes} episodes of {len(manifest['policies'])} policies")
+    say(out)
+
+
+def record(
+    *,
+    env: Annotated[str, tyro.conf.arg(metavar="MODULE:FUNCTION")],
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")],
+    policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random",
+    episodes: int = 50,
+    seed: int = 0,
+    cost: str = "cost",
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
+    observation_names: NameFlag = None,
+    action_names: NameFlag = None,
+    stochastic: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Record episodes of a Gymnasium environment, with their rewards and costs.
+
+    safemil data record --env mymodule:make --policy random --out logs.parquet
+
+    Args:
+        env: module:function that makes the environment, or the id of one
+        out: file or store to write; its format is chosen by the suffix
+        policy: random, a run folder, or module:function from an observation to an action
+        episodes: number of episodes
+        seed: seed of the episodes; the same seed records the same
+        cost: entry of the environment's info that is the cost of a step, or module:function of a transition
+        max_steps: end longer episodes after as many steps
+        observation_names: names of the observation columns, separated by commas (default: those of a Dict)
+        action_names: names of the action columns
+        stochastic: sample the actions of a run instead of taking its mode
+        overwrite: replace the file or store
+    """
+    from safemil import evaluation
+    from safemil.cli.arguments import environment, function
+    from safemil.data import save
+    from safemil.ownership import require_free
+
+    require_free(out, overwrite=overwrite)
+    chosen: Any = policy
+    if policy != "random":
+        if Path(policy).is_dir():
+            from safemil.api import Run
+
+            chosen = Run.load(policy)[0]
+        else:
+            chosen = function(policy)
+    named = [
+        None if each is None else [name.strip() for name in each.split(",")]
+        for each in (observation_names, action_names)
+    ]
+    logs, truth = evaluation.record(
+        environment(env),
+        chosen,
+        episodes=episodes,
+        seed=seed,
+        cost=function(cost) if ":" in cost else cost,
+        max_steps=max_steps,
+        observation_names=named[0],
+        action_names=named[1],
+        stochastic=stochastic,
+        progress=True,
+    )
+    save(out, logs, truth, overwrite=overwrite)
+    costly = (truth.episode_sums(logs.lengths)[1] > 0).sum()
+    print(f"{len(logs)} episodes, {logs.steps} steps; {costly} episodes with cost")
     print(out)
 
 
@@ -138,7 +209,7 @@ def fetch(task: TaskName, out: PathFlag = None) -> None:
     """
     from safemil.behaviour.fetching import fetch
 
-    print(fetch(task, out, progress=True))
+    say(fetch(task, out, progress=True))
 
 
 def info(
@@ -155,7 +226,7 @@ def info(
     Args:
         path: files, folders, quoted patterns, or a store of episodes
         json: print the description as JSON
-        strict: end with exit code 1 if an episode was passed over
+        strict: end with exit code 1 if there is any fault
         plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
     from dataclasses import replace
@@ -168,7 +239,12 @@ def info(
     try:
         contents = read(path, options)
     except Unreadable as error:
-        _print_raw_columns(error.columns)
+        if json:
+            columns = [each._asdict() for each in error.columns]
+            found = {"episodes": 0, "declared": error.declared, "columns": columns}
+            print(dumps(found | {"faults": error.faults, "notes": error.notes}, indent=2))
+        else:
+            _print_raw_columns(error)
         raise
     description = describe_contents(contents, options)
     if json:
@@ -185,7 +261,7 @@ def info(
     if not json:
         for each in drawn:
             if each.is_file():
-                print(each)
+                say(each)
     return int(strict and bool(description.faults))
 
 
@@ -216,7 +292,7 @@ def split(
     """
     from safemil.data import load_annotated, read_manifest, save_split
     from safemil.data import split as draw
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     out = out or path.with_name(f"{path.stem}-split")
     require_free(out, overwrite=overwrite)
@@ -237,7 +313,7 @@ def split(
         manifest["origin"] = read_manifest(path)
     save_split(out, piles, manifest=manifest, overwrite=overwrite)
     print(f"{len(piles.nonpreferred)} non-preferred and {len(piles.unlabeled)} unlabeled episodes")
-    print(out)
+    say(out)
 
 
 def convert(
@@ -258,11 +334,11 @@ def convert(
         overwrite: replace the file or store
     """
     from safemil.data.formats import format_for, read, write
-    from safemil.files import require_free
+    from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)
-    print(out)
+    say(out)
 
 
 def _print_description(path: str, description: "Description") -> None:
@@ -274,7 +350,7 @@ def _print_description(path: str, description: "Description") -> None:
     if description.constant:
         lines.append(f"constant columns: {', '.join(description.constant)}")
     lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
-    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"note: {note}" for note in description.notes]
     lines += [f"suspicious: {line}" for line in description.folded()]
     lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
     low, high = description.fitting_bounds()
@@ -286,13 +362,16 @@ def _print_description(path: str, description: "Description") -> None:
         terminal.print(line, soft_wrap=True)
 
 
-def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
+def _print_raw_columns(log: "Unreadable") -> None:
     from safemil.terminal import console
 
-    table = _table("column", "low", "high", "empty")
-    for each in columns:
-        table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
-    console().print(table, soft_wrap=True)
+    table = _table("column", "low", "high", "empty", "repeated")
+    for each in log.columns:
+        shares = f"{each.empty:.1%}", f"{each.constant:.1%}"
+        table.add_row(each.name, f"{each.low:.4g}", f"{each.high:.4g}", *shares)
+    declared = "" if log.declared is None else f"; {log.declared} declared, all passed over for their faults"
+    for line in (f"0 episodes{declared}", table, *(f"note: {note}" for note in log.notes)):
+        console().print(line, soft_wrap=True)
 
 
 def _summary(path: str, description: "Description") -> list[str]:
@@ -343,4 +422,4 @@ def _table(*titles: str) -> "Table":
     return Table(first, *(Column(title, justify="right") for title in others), box=None)
 
 
-COMMANDS = {"make": make, "fetch": fetch, "info": info, "split": split, "convert": convert}
+COMMANDS = {"make": make, "record": record, "fetch": fetch, "info": info, "split": split, "convert": convert}

@@ -27,7 +27,7 @@ def demo(
         seed: seed of both trainings
         overwrite: replace the data, runs and report in the folder
     """
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.terminal import console
 
     require_free(out, overwrite=overwrite)
@@ -68,7 +68,7 @@ def comparison(out: Path) -> "Table":
 
     from safemil import stats
     from safemil.data import load_annotated
-    from safemil.evaluate import Evaluation
+    from safemil.evaluation import Evaluation
 
     logs, truth = load_annotated(out / "piles" / "hindsight")
     returns, costs = truth.episode_sums(logs.lengths)

@@ -5,6 +5,7 @@ from typing import Annotated
 import tyro
 
 from safemil.cli.arguments import READING, OutFile, PathFlag, ReadingFlags, RunPath
+from safemil.terminal import say
 
 
 def export(
@@ -46,4 +47,4 @@ def export(
         f"{', '.join(written.outputs)}: largest difference from the run {written.difference:.1e} "
         f"over {written.rows:,} rows (at most {MOST_DIFFERENCE:g})"
     )
-    print(out)
+    say(out)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from safemil.cli.arguments import READING, DataPath, OutFile, PathFlag, Reading, ReadingFlags, TaskFlag
+from safemil.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +46,18 @@ def report(
         write_bench(path, out, overwrite=overwrite)
     else:
         piles, options = _piles(path, data, nonpreferred, unlabeled, reading)
-        write_run(path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True)
-    print(out)
+        write_run(
+            path,
+            out,
+            piles,
+            options,
+            noted=data is None and unlabeled is None,
+            compare=compare,
+            task=task,
+            overwrite=overwrite,
+            progress=True,
+        )
+    say(out)
 
 
 def _piles(
@@ -64,5 +75,5 @@ def _piles(
         given = {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
         return {name: where for name, where in given.items() if where is not None}, reading.options()
     if nonpreferred is not None:
-        raise InputError("which episodes are to be ranked? give --unlabeled beside --nonpreferred.")
+        raise InputError("need episodes to rank; give --unlabeled as well as --nonpreferred.")
     return RunDirectory(path).read_sources()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from safemil.cli.arguments import OutFile, TaskName
+from safemil.terminal import say
 
 if TYPE_CHECKING:
     from safemil.tasks.verify import Replay
@@ -19,7 +20,7 @@ def list_tasks() -> None:
     from rich.table import Column, Table
 
     from safemil import catalog
-    from safemil.evaluate import sizes
+    from safemil.evaluation import sizes
     from safemil.terminal import console
 
     table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")
@@ -100,9 +101,9 @@ def _print_failures(path: Path, one: "Replay") -> None:
     if one.free_wrong:
         lines.append(f"{one.free_wrong} rows replayed from the seeds have another cost, end or goal")
     for line in lines[:FAILURES_SHOWN]:
-        print(f"{path}: {line}")
+        say(f"{path}: {line}")
     if len(lines) > FAILURES_SHOWN:
-        print(f"{path}: {len(lines) - FAILURES_SHOWN} more")
+        say(f"{path}: {len(lines) - FAILURES_SHOWN} more")
 
 
 def render(task: TaskName, out: OutFile, *, steps: int = 200, seed: int = 0, size: int = 480) -> None:
@@ -120,7 +121,7 @@ def render(task: TaskName, out: OutFile, *, steps: int = 200, seed: int = 0, siz
     from safemil.tasks.film import film
 
     film(task, out, steps=steps, seed=seed, size=size)
-    print(out)
+    say(out)
 
 
 COMMANDS = {"list": list_tasks, "verify": verify, "render": render}

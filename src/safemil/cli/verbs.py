@@ -15,6 +15,7 @@ from safemil.cli.arguments import (
     ReadingFlags,
     RunPath,
     TaskFlag,
+    training_data,
 )
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
@@ -23,6 +24,7 @@ from safemil.cli.evidence import evidence
 from safemil.cli.export import export
 from safemil.cli.guard import guard
 from safemil.cli.report import report
+from safemil.terminal import say
 
 if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from rich.table import Table
@@ -32,6 +34,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
+RunFlag = Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
@@ -43,6 +46,8 @@ def train(
     logs: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH ...", help_behavior_hint="")] = (),
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
+    preferred: PathFlag = None,
+    labels: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -56,6 +61,8 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
+    init_from: RunFlag = None,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -69,43 +76,51 @@ def train(
         logs: files, folders or quoted patterns with all episodes, told apart by --incident
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
+        preferred: episodes that somebody has looked at and found good, if there are any
+        labels: labels.json that a report has downloaded: which unlabeled episodes are incidents, which fine
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
         seed: number of the first seed
         seeds: how many seeds to train side by side
         preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
-        resume: continue the run in the folder
+        resume: continue the run in the folder; --set updates=N may be raised
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
+        init_from: run whose networks, normaliser and columns to start from
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.data.formats import located_all
     from safemil.errors import InputError
-    from safemil.files import read_toml
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
+    from safemil.texts import read_toml
 
     if preferred_share is not None and not 0 <= preferred_share <= 1:
         raise InputError(f"--preferred-share must lie between 0 and 1, got {preferred_share:g}.")
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
-    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    given = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    paths = {name: located_all(each) for name, each in given.items()}
+    if preferred is not None:
+        paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
-        pile = piles["unlabeled"]
-        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
+        check_fits(task, piles["unlabeled"])
     try:
         run = api.train(
             algorithm,
             **piles,
+            labels=labels,
             preset=preset,
             seed=seed,
             seeds=seeds,
@@ -117,13 +132,15 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            loggers=log,
+            init_from=init_from,
             **settings,
         )
     except KeyboardInterrupt as stopped:
         raise Interrupted(f"the run so far is in {out}") from stopped
     RunDirectory(out).note_sources(paths, options)
     _print_summary(run, found, preferred_share)
-    print(out)
+    say(out)
 
 
 def score(
@@ -132,6 +149,7 @@ def score(
     *,
     out: OutFile,
     append: bool = False,
+    ahead: bool = False,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
@@ -143,7 +161,9 @@ def score(
     Args:
         run: run folder
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
-        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step
+        out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
+            several seeds, the risk's standard deviation over them too
+        ahead: write the risk of what follows too, learned once from the logs that the run was trained on
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
@@ -151,7 +171,7 @@ def score(
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
     from safemil.errors import InputError
-    from safemil.files import require_free
+    from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
     check_suffix(out)
@@ -162,8 +182,12 @@ def score(
     log = read_columns(path, None if append else key_columns(contents))
     if append and log is None:
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
-    costs, novelty = trained.cost(held), trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append)
+    costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
+    novelty = trained.novelty(held)
+    if ahead and not trained.learned_ahead:
+        trained.learn_ahead(training_data(run, None, READING))
+    following = trained.risk_ahead(held) if ahead else None
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread, ahead=following)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
@@ -172,7 +196,7 @@ def score(
         console.print(line, highlight=False, markup=False)
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
-    print(out)
+    say(out)
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
@@ -181,8 +205,9 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
-        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
-        print(f"  {lerobot.edit_command(path, riskiest)}")
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for datasets of v3.0):")
+        say(f"  {lerobot.edit_command(path, riskiest)}")
+        print("  (LeRobot 0.4 writes it into the dataset's folder; later ones where --new_root says)")
 
 
 def algorithms(
@@ -219,7 +244,7 @@ def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
 
 
 def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
-    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+    """Group the settings: those of the paper, further ones, and those of the networks.
 
     Settings of the networks are the hidden layers, and all that the algorithms share.
     """
@@ -230,29 +255,25 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
     from safemil.algorithms.cloning import Cloning
     from safemil.settings import meanings, spell
 
-    groups: dict[str, list[list[str]]] = {
-        "Settings with the same value in every preset": [],
-        "Settings that depend on the preset": [],
-        "Settings of the networks and their optimiser": [],
+    settings, shared = meanings(algorithm.Config), {field.name for field in fields(Cloning)}
+    width = max(map(len, settings))
+
+    def table() -> Table:
+        presets = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        return Table(Column("setting", no_wrap=True, width=width), *presets, "meaning", box=None)
+
+    papers, ours, networks = table(), table(), table()
+    for name, meaning in settings.items():
+        values = (spell(getattr(preset, name)) for preset in algorithm.PRESETS.values())
+        of_networks = name in shared or name.startswith("hidden")
+        group = networks if of_networks else ours if name in algorithm.OURS else papers
+        group.add_row(name, *values, meaning)
+    groups = {
+        "Settings of the paper": papers,
+        "Settings that the paper does not have": ours,
+        "Settings of the networks and their optimiser": networks,
     }
-    same, different, networks = groups.values()
-    shared = {field.name for field in fields(Cloning)}
-    for name, meaning in meanings(algorithm.Config).items():
-        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
-        if name in shared or name.startswith("hidden"):
-            group = networks
-        else:
-            group = same if len({*values}) == 1 else different
-        group.append([name, *values, meaning])
-    width = max(len(name) for name in meanings(algorithm.Config))
-    tables = []
-    for title, rows in groups.items():
-        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
-        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
-        for row in rows:
-            table.add_row(*row)
-        tables.append((title, table))
-    return [(title, table) for title, table in tables if table.row_count]
+    return [(title, group) for title, group in groups.items() if group.row_count]
 
 
 def _pile_paths(
@@ -269,12 +290,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -283,7 +304,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}
@@ -298,7 +319,9 @@ def _load_piles(
 
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
-        name: each.trajectories for name, each in contents.items() if name in needs | {"unlabeled"}
+        name: each.trajectories
+        for name, each in contents.items()
+        if name in needs | {"unlabeled", "preferred"}
     }
     if "annotations" in needs:
         piles["annotations"] = contents["unlabeled"].annotations()

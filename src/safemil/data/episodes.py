@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
-from safemil.data.columns import Plan, joined
+from safemil.data.columns import Plan
 from safemil.data.interchange import Options
 from safemil.data.steps import Steps, gap_limit, join_steps, read_steps, text_array
+from safemil.data.trajectories import spelled
 from safemil.errors import InputError, InputWarning
 
 FAR = 10  # usual steps between the rows of two files, above which they belong to two episodes
 SHOWN = 5  # doubled steps in a message
+NAMELESS = "(no name)"  # stands in for the episode of rows that name none
 
 
 class Rows(NamedTuple):
@@ -30,7 +32,8 @@ class Rows(NamedTuple):
 
     def where(self, row: int) -> str:
         """Episode and step of a sorted row, as named in the file."""
-        return f"episode {self.ids[self.episodes[row]]}, step {self.steps.logged[row]}"
+        step = spelled(self.steps.logged[row], self.steps.zone)
+        return f"episode {self.ids[self.episodes[row]]}, step {step}"
 
     def places(self, start: int, count: int) -> Ints | slice:
         """Sorted places of consecutive rows of the table."""
@@ -56,22 +59,20 @@ def sorted_rows(
 
     Names of episodes that several files have are told apart, or joined, with a warning.
     """
-    _check_present(tables, chosen)
     steps = join_steps([read_steps(_plain(table.column(chosen.step)), chosen.step) for table in tables])
-    names = [
-        np.array([_stem(path)])
-        if chosen.episode is None
-        else _names(table.column(chosen.episode), chosen.episode)
-        for table, path in zip(tables, paths, strict=True)
-    ]  # (names,) of each part, with repeats; its rows below
-    codes = [
-        np.zeros(table.num_rows, np.int64) if chosen.episode is None else _codes(table.column(chosen.episode))
-        for table in tables
-    ]
-    names = _alike(names)
-    part = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    if chosen.episode is None:
+        names = [np.array([_stem(path)]) for path in paths]  # (names,) of each part, with repeats
+        codes = [np.zeros(table.num_rows, np.int64) for table in tables]  # (rows,)
+    else:
+        encoded = [_encoded(table.column(chosen.episode)) for table in tables]
+        names = _alike([_names(each.dictionary, chosen.episode) for each in encoded])
+        codes = [each.indices.to_numpy(zero_copy_only=False) for each in encoded]
+        del encoded
     ids, episodes = _numbered(names, codes)
-    shared = _in_several(episodes, part, len(ids)) if len(tables) > 1 else np.zeros(len(ids), bool)
+    shared = np.zeros(len(ids), bool)
+    if len(tables) > 1:
+        part = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+        shared = _in_several(episodes, part, len(ids))
     if chosen.episode is None:
         _say(f'there is no column "{options.columns.episode}": each of {len(tables)} files is an episode')
     if shared.any():
@@ -98,12 +99,14 @@ def _say(text: str) -> None:
     warnings.warn(f"{text}.", InputWarning, stacklevel=6)
 
 
-def check_doubles(rows: Rows) -> Iterator[tuple[str, Bools]]:
-    """Yield a message about steps that an episode has twice, and the rows concerned."""
+def check_doubles(rows: Rows, sound: Bools) -> Iterator[tuple[str, Bools]]:
+    """Yield a message about steps that a sound episode has twice, and the rows concerned."""
     same = (np.diff(rows.episodes) == 0) & (rows.steps.order[1:] == rows.steps.order[:-1])
+    if not sound.all():
+        same &= sound[rows.episodes[1:]]
     if same.any():
         first = [
-            f"episode {rows.ids[rows.episodes[row]]} has step {rows.steps.logged[row]} twice"
+            rows.where(row).replace(", step ", " has step ") + " twice"
             for row in np.flatnonzero(same)[:SHOWN]
         ]
         more = f", and {int(same.sum()) - SHOWN} more" if same.sum() > SHOWN else ""
@@ -114,7 +117,8 @@ def check_doubles(rows: Rows) -> Iterator[tuple[str, Bools]]:
         )
 
 
-def _check_present(tables: Sequence[pa.Table], chosen: Plan) -> None:
+def without_keys(tables: Sequence[pa.Table], chosen: Plan) -> list[str]:
+    """Say which rows have no episode or no step."""
     faults, row = [], 0
     for table in tables:
         for name, need in (
@@ -126,18 +130,35 @@ def _check_present(tables: Sequence[pa.Table], chosen: Plan) -> None:
                 first = row + int(np.argmin(np.asarray(column.is_valid())))
                 faults.append(f'"{name}" is empty in row {first}, in {column.null_count} rows; {need}.')
         row += table.num_rows
-    if faults:
-        raise joined(faults)
+    return faults
+
+
+def with_stand_ins(tables: Sequence[pa.Table], chosen: Plan) -> tuple[list[pa.Table], Bools]:
+    """Give rows without an episode or a step one that stands in for it; says which rows."""
+    filled, lacking = [], []
+    for table in tables:
+        empty = np.zeros(table.num_rows, bool)
+        for name in (chosen.episode, chosen.step):
+            if name is not None and table.column(name).null_count:
+                column = _plain(table.column(name))
+                empty |= np.asarray(column.is_null())
+                if name == chosen.episode:
+                    column = column.cast(pa.string()).fill_null(NAMELESS)
+                else:
+                    column = column.fill_null(pc.min_max(column)["max"])
+                table = table.set_column(table.column_names.index(name), name, column)
+        filled.append(table)
+        lacking.append(empty)
+    return filled, np.concatenate(lacking)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
+def _names(found: pa.Array, name: str) -> npt.NDArray[Any]:
     """Different names of episodes in a column: whole numbers or text."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    found = _encoded(column).dictionary
+    kind = found.type
     try:
         if pa.types.is_floating(kind) or pa.types.is_integer(kind):
             numbers: npt.NDArray[Any] = pc.cast(found, pa.int64()).to_numpy()
@@ -147,11 +168,6 @@ def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     except pa.ArrowInvalid as error:
         raise InputError(f'"{name}" must hold whole numbers or text: {error}.') from error
     raise InputError(f'"{name}" must hold whole numbers or text, but holds {kind}.')
-
-
-def _codes(column: pa.ChunkedArray) -> Ints:
-    codes: Ints = _encoded(column).indices.to_numpy(zero_copy_only=False)
-    return codes
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -172,7 +188,8 @@ def _numbered(names: Sequence[npt.NDArray[Any]], codes: Sequence[Ints]) -> tuple
     """Sorted names that rows have, and the number of each row's episode."""
     known, inverse = np.unique(np.concatenate(names), return_inverse=True)
     offsets = np.cumsum([0, *(len(each) for each in names[:-1])])
-    rows = np.concatenate([inverse[start + each] for start, each in zip(offsets, codes, strict=True)])
+    found = [inverse[start:][each] for start, each in zip(offsets, codes, strict=True)]
+    rows = np.concatenate(found) if len(found) > 1 else found[0]
     used = np.bincount(rows, minlength=len(known)) > 0
     return known[used], (np.cumsum(used) - 1)[rows] if not used.all() else rows
 

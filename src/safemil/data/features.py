@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from safemil.arrays import Bools
-from safemil.data.table import ENTRY_NAMES
+from safemil.data.matrices import ENTRY_NAMES
 from safemil.errors import unknown
 
 WIDEST = 1 << 16  # entries of a feature; wider ones are pictures, depth maps and the like

@@ -33,10 +33,14 @@ from safemil.data.interchange import (
     join_contents,
     listed,
 )
-from safemil.data.table import Loaded, Part, from_parts, with_partition
+from safemil.data.parts import Loaded, Part, with_partition
+from safemil.data.searching import require_few
+from safemil.data.table import from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_file, atomic_folder, marked, require_free
+from safemil.files import atomic_file, atomic_folder
+from safemil.ownership import marked, require_free
+from safemil.texts import require_utf8
 
 
 class Format(Protocol):
@@ -160,31 +164,39 @@ def _describes_itself(path: Path, options: Options) -> bool:
 
 
 def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
-    """Read piles by name; one log gives both, by its incidents, if the options tell them."""
+    """Read piles by name; one log gives two, by its incidents, if the options tell them."""
     if not options.tells_incidents:
         return {name: read(where, options) for name, where in paths.items()}
     logs = paths["unlabeled"]
     contents = read(logs, options)
     with _naming(logs):
-        return split_contents(contents, options)
+        piles = split_contents(contents, options)
+    others = {name: where for name, where in paths.items() if name not in piles}
+    return piles | {name: read(where, options.without_incidents()) for name, where in others.items()}
 
 
 def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
     """Read columns of tables as they are, or all of them; None if the files are no tables.
 
-    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`.
+    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`. Times in a CSV
+    file are text, as they stand there.
     """
     files = _files(paths)
     if not all(_recognised(file.path) in (csv, parquet) for file in files):
         return None
     tables = []
-    for part in map(_part, files):
+    for file, part in zip(files, map(_part, files), strict=True):
         wanted = [*(part.columns if names is None else names)]
         held = [name for name in wanted if name in part.columns]
         for name in held:
             if [*part.columns].count(name) > 1:
                 raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
         table = part.load(held, ()).whole(held).select(held)
+        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        if times and not parquet.recognises(file.path):
+            texts = csv.as_text(file.path, times)
+            for name in times:
+                table = table.set_column(held.index(name), name, texts.column(name))
         tables.append(with_partition(table, part, wanted))
     try:
         return pa.concat_tables(tables, promote_options="permissive")
@@ -219,7 +231,9 @@ def _files(paths: Paths) -> list[File]:
     given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
-        raise InputError("which files? got no path.")
+        raise InputError("need at least one file, folder or pattern.")
+    for where in found:
+        require_utf8("the path", str(where))
     top = os.path.commonpath([path.parent for path in found])
     return sorted(
         (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),
@@ -230,12 +244,14 @@ def _files(paths: Paths) -> list[File]:
 def _expanded(path: Path) -> list[Path]:
     """Files that a path stands for: itself, those in a folder that no format reads, or all that match."""
     if not path.exists() and glob.has_magic(str(path)):
+        require_few(path)
         matched = [Path(each) for each in glob.glob(str(path), recursive=True)]
         if not matched:
             raise InputError(f"no file or folder matches {path}.")
         return [file for each in matched for file in _expanded(each)]
     if not path.is_dir() or any(format.recognises(path) for format in FORMATS.values()):
         return [path]
+    require_few(path)
     inside = (each for each in path.rglob("*") if _is_table(each, path))
     return [*inside] or [path]
 
@@ -277,6 +293,11 @@ def located(path: PathLike) -> Path:
     return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
 
 
+def located_all(paths: Paths) -> Paths:
+    """Paths as `located` finds them; a path that a run notes must not depend on Minari's folder."""
+    return located(paths) if isinstance(paths, str | os.PathLike) else [located(path) for path in paths]
+
+
 def save(
     path: PathLike,
     trajectories: Trajectories,
@@ -298,7 +319,7 @@ def save(
 
 def write(path: PathLike, contents: Contents, format: str, *, overwrite: bool = False) -> None:
     """Write everything that was read from a file to another one."""
-    path, chosen = Path(path), find(format)
+    path, chosen = Path(require_utf8("the path", os.fspath(path))), find(format)
     with _naming(path), _writable(path, chosen, overwrite) as target:
         chosen.write(target, contents)
 

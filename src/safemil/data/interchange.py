@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ PathLike = str | os.PathLike[str]
 Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
 SMALL, MOST_IN_SMALL = 1_000_000, 100_000_000  # bytes of a small file, and of the data that it may declare
+BYTES_OF_ROW = 64
 MOST_PER_BYTE = 1000  # of a larger file; gzip reaches this where all bytes are the same
 
 
@@ -215,6 +216,7 @@ class Contents:
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
     declared: int | None = None  # episodes in the file, with those passed over; None if all were read
     step_rows: Ints | None = None  # (steps,) row of the table that each step comes from; None without a table
+    row_episodes: Ints | None = None  # (rows,) number of the episode of each row, faulty ones included
     empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
     def __post_init__(self) -> None:
@@ -237,12 +239,31 @@ class Contents:
         return Annotations(*found)
 
 
+class RawColumn(NamedTuple):
+    """Column of a table in which no episode can be read."""
+
+    name: str
+    low: float
+    high: float
+    empty: float  # share of its cells
+    constant: float  # share of its rows that repeat the row before
+
+
 class Unreadable(InputError):
     """A log in which no episode is without faults; `columns` describes its cells all the same."""
 
-    def __init__(self, text: str, columns: list[dict[str, float | str]]) -> None:
-        super().__init__(text)
-        self.columns = columns
+    def __init__(
+        self,
+        faults: Sequence[str],
+        columns: Sequence[RawColumn] = (),
+        notes: Sequence[str] = (),
+        declared: int | None = None,
+    ) -> None:
+        super().__init__("\n  also: ".join(faults))
+        self.faults = (*faults,)
+        self.columns = (*columns,)
+        self.notes = (*notes,)  # facts such as missing steps, where rows could be sorted
+        self.declared = declared  # episodes, where rows could be sorted
 
 
 def single_path(paths: Paths) -> Path:
@@ -250,10 +271,15 @@ def single_path(paths: Paths) -> Path:
     return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
 
 
-def check_declared_size(path: Path, declared: int) -> None:
-    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    size = sum(each.stat().st_size for each in files if each.is_file())
+def check_declared_size(path: Path, declared: int, *, rows: int = 0) -> None:
+    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read.
+
+    `declared` counts the bytes of the columns; each of the rows takes some more, for its episode and step.
+    """
+    declared += BYTES_OF_ROW * rows
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    files = inside if path.is_dir() else iter([path])
+    size = sum(os.path.getsize(each) for each in files if os.path.isfile(each))
     if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
         raise InputError(
             f"there are {size:,} bytes, but they declare {declared:,} bytes of data: they are damaged, or "

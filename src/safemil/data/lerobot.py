@@ -37,6 +37,7 @@ from safemil.data.foreign import (
     incident_column,
     json_object,
     refuse_writing,
+    require_plain_files,
     with_defaults,
     with_own_names,
 )
@@ -74,6 +75,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: Options) -> Contents:
+    require_plain_files(path)
     info = _info(path)
     features = _features(info)
     given = with_defaults(options.columns, LEROBOT)
@@ -268,8 +270,8 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
             [str(path / file) for file in files], format="parquet", filesystem=LocalFileSystem()
         )
         declared = sum(declared_size(fragment.metadata) for fragment in parts.get_fragments())
-        check_declared_size(path, declared)
         rows, frames = parts.count_rows(), sum(each.length for each in episodes)
+        check_declared_size(path, declared, rows=rows)
         names = {*parts.schema.names}
     if rows != frames:
         raise InputError(f"the list of episodes declares {frames} frames, but the data files hold {rows}.")

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
+from safemil.data.actions import MOST_CHOICES
 from safemil.data.features import Column, columns_of, lists, matching, named_field, numbered, places
 from safemil.data.foreign import (
     damage_reported,
@@ -27,6 +28,7 @@ from safemil.data.foreign import (
     incident_column,
     json_object,
     refuse_writing,
+    require_plain_files,
     with_defaults,
     with_own_names,
 )
@@ -42,7 +44,7 @@ from safemil.data.interchange import (
 )
 from safemil.data.minari_spaces import Keys, Leaf, leaves_of, name_of
 from safemil.data.minari_storage import Array, Storage, opened
-from safemil.data.table import MOST_CHOICES, from_table
+from safemil.data.table import from_table
 from safemil.data.trajectories import starts_of
 from safemil.errors import InputError, InputWarning
 
@@ -65,6 +67,7 @@ def folder(name: str) -> Path | None:
 
 
 def read(path: Path, options: Options) -> Contents:
+    require_plain_files(path)
     with damage_reported(str(METADATA)):
         text = (path / METADATA).read_bytes()
     described = json_object(text, str(METADATA))
@@ -169,7 +172,7 @@ def _matrix(
         ]
         for name in placed
     }
-    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block))
+    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block), rows=int(rows.sum()))
     values = np.empty((int(rows.sum()), len(block)), dtype)
     for name, (columns, entries) in placed.items():
         whole = entries == [*range(leaves[name].width or 0)] and columns == [

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 Length = int | Literal["full"]
+MOST_EXACT = 2**24  # whole numbers up to here are exact in float32
 ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
 
 
@@ -61,9 +62,10 @@ class Pile(eqx.Module):
     stretch_ends: Int[Array, " steps"] | None  # row after the last step before a gap; None without gaps
     longest: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)  # actions are choices, a column each
+    known_good: int = eqx.field(static=True, default=0)  # of the episodes, the last ones
 
     @staticmethod
-    def of(trajectories: Trajectories, scaler: Scaler) -> "Pile":
+    def of(trajectories: Trajectories, scaler: Scaler, *, known_good: int = 0) -> "Pile":
         return Pile(
             observations=scaler(jnp.asarray(trajectories.observations)),
             actions=jnp.asarray(trajectories.actions),
@@ -76,7 +78,12 @@ class Pile(eqx.Module):
             stretch_ends=_stretch_ends(trajectories),
             longest=int(trajectories.lengths.max()),
             discrete=trajectories.action_categories is not None,
+            known_good=known_good,
         )
+
+    @property
+    def steps(self) -> int:
+        return self.observations.shape[0]
 
     @property
     def observation_size(self) -> int:
@@ -98,7 +105,10 @@ def _stretch_ends(trajectories: Trajectories) -> Int[Array, " steps"] | None:
 
 
 class Dataset(NamedTuple):
-    """The data given to an algorithm: two piles, and true rewards and costs only if it declares the need."""
+    """The data given to an algorithm: two piles, and true rewards and costs only if it declares the need.
+
+    Episodes that are known to be good are the last ones of the unlabeled pile, which says how many they are.
+    """
 
     unlabeled: Pile
     nonpreferred: Pile | None = None
@@ -111,9 +121,11 @@ class Dataset(NamedTuple):
         unlabeled: Trajectories,
         nonpreferred: Trajectories | None = None,
         annotations: Annotations | None = None,
+        preferred: Trajectories | None = None,
     ) -> "Dataset":
+        logs = unlabeled if preferred is None else Trajectories.concatenate([unlabeled, preferred])
         return Dataset(
-            unlabeled=Pile.of(unlabeled, scaler),
+            unlabeled=Pile.of(logs, scaler, known_good=0 if preferred is None else len(preferred)),
             nonpreferred=None if nonpreferred is None else Pile.of(nonpreferred, scaler),
             rewards=None if annotations is None else jnp.asarray(annotations.rewards),
             costs=None if annotations is None else jnp.asarray(annotations.costs),
@@ -205,7 +217,7 @@ def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
     return draw_below(len(pile.observations), (count,), key)
 
 
-def draw_below(bound: int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
+def draw_below(bound: Array | int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
     """Draw integers in [0, bound)."""
     return _below(jax.random.bits(key, shape), bound)
 
@@ -251,6 +263,23 @@ def draw_steps(cumulative: Float[Array, " steps"], count: int, key: Array) -> In
     """Draw the rows of `count` steps in proportion to their weights, given the cumulative sum of these."""
     places = cumulative[-1] * jax.random.uniform(key, (count,))
     return jnp.minimum(jnp.searchsorted(cumulative, places, side="right"), len(cumulative) - 1)
+
+
+def draw_steps_of(kept: Bool[Array, " episodes"], pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
+    """Draw the rows of `count` steps of the kept episodes, as `draw_steps` does with weights of 1 and 0.
+
+    Only sums over episodes are needed. Beyond 2²⁴ kept steps float32 has no number for each of them, and
+    integers are drawn instead.
+    """
+    lengths = jnp.where(kept, pile.lengths, 0)
+    through = jnp.cumsum(lengths)  # (episodes,) kept steps up to the end of each
+    if pile.steps < MOST_EXACT:
+        places = (through[-1] * jax.random.uniform(key, (count,))).astype(jnp.int32)
+    else:
+        places = draw_below(through[-1], (count,), key)
+    episode = jnp.minimum(jnp.searchsorted(through, places, side="right"), len(lengths) - 1)
+    offset = places - (through - lengths)[episode]
+    return pile.starts[episode] + jnp.minimum(offset, pile.lengths[episode] - 1)
 
 
 def episode_at(pile: Pile, rows: Int[Array, " count"]) -> Int[Array, " count"]:

@@ -12,7 +12,8 @@ from safemil.data.formats import save
 from safemil.data.interchange import PathLike
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
-from safemil.files import atomic_folder, marked
+from safemil.files import atomic_folder
+from safemil.ownership import marked
 
 ReturnRule = Literal["midrange", "median"]
 MANIFEST = "manifest.json"

@@ -15,7 +15,8 @@ import safemil
 from safemil.bench.runner import GRID
 from safemil.data.interchange import Options, Paths
 from safemil.errors import InputError
-from safemil.files import atomic_file, require_free
+from safemil.files import atomic_file
+from safemil.ownership import require_free
 
 UNSAFE = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}  # inside a script element
 
@@ -31,17 +32,18 @@ def write_run(
     piles: Mapping[str, Paths],
     options: Options,
     *,
+    noted: bool = False,
     compare: Path | None = None,
     task: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
-    """Write the report of a run."""
+    """Write the report of a run; `noted` piles are those that the run itself names."""
     from safemil.report.inputs import gather
     from safemil.report.run_page import context
 
     _check_out(out, overwrite=overwrite)
-    material = gather(path, piles, options, compare=compare, task=task)
+    material = gather(path, piles, options, noted=noted, compare=compare, task=task)
     _write(out, "run.html", context(material, progress=progress))
 
 
