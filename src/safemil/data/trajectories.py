@@ -485,9 +485,14 @@ def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     hashed = hashlib.sha256()
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        hashed.update(f"{name} {little.dtype.str} {little.shape};".encode())
+        hashed.update(array_header(name, little.dtype, little.shape))
         hashed.update(little.data)
     return hashed.hexdigest()
+
+
+def array_header(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What precedes the bytes of an array in a content hash."""
+    return f"{name} {kind.str} {shape};".encode()
 
 
 def _middle_and_half(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Doubles, Doubles]:
