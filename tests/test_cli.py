@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import numpy as np
 import pyarrow.csv
@@ -18,7 +19,7 @@ import pytest
 from rich.cells import cell_len
 
 import safemil
-from safemil.algorithms import names
+from safemil.algorithms import find, names
 from safemil.cli import NOUNS, main
 
 SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
@@ -38,6 +39,27 @@ def folder(tmp_path_factory, unlabeled, nonpreferred):
 def train_command(folder, *more):
     piles = ["--nonpreferred", str(folder / "incidents.parquet"), "--unlabeled", str(folder / "logs.parquet")]
     return ["train", "safemil", *piles, *SMALL, *more]
+
+
+def test_a_run_can_not_make_a_report_read_other_files_than_it_was_trained_on(folder, tmp_path, capsys):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    rng = np.random.default_rng(0)
+    secret = safemil.Trajectories(rng.normal(size=(8, 3)), rng.uniform(-1, 1, (8, 2)), [8], ids=["secret"])
+    safemil.save(tmp_path / "private.parquet", secret)
+    noted = json.loads((tmp_path / "run" / "data.json").read_text())
+    noted["paths"] = {
+        "unlabeled": ["../private.parquet"],
+        "nonpreferred": [str(folder / "incidents.parquet")],
+    }
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    for command in (["report", "--out", "page.html"], ["export", "--out", "policy.safetensors"]):
+        verb, *flags = command
+        assert main([verb, str(tmp_path / "run"), flags[0], str(tmp_path / flags[1])]) == 2
+        assert "give their path by --unlabeled" in capsys.readouterr().err
+        assert not (tmp_path / flags[1]).exists()
+    noted["paths"]["unlabeled"] = [str(folder / "logs.parquet")]
+    (tmp_path / "run" / "data.json").write_text(json.dumps(noted))
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "policy.safetensors")]) == 0
 
 
 def clone_command(*more):
@@ -105,15 +127,15 @@ def test_no_word_is_broken_at_80_columns(command, monkeypatch, capsys):
 
 
 def test_algorithms_says_what_each_setting_is_and_what_each_preset_gives_it(monkeypatch, capsys):
-    same, different, networks = (
+    papers, ours, networks = (
         printed(["algorithms", "safemil"], 120, monkeypatch, capsys).strip().split("\n\n")
     )
-    assert re.search(r"bag_size +128 +128 +\S", same)
-    assert re.search(r"batch +32 +32 +pairs of bags per update", same)
-    assert re.search(r"lr_policy +0.001 +1e-05", different)
-    assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\]", networks)
-    shown = {line.split()[0] for part in (same, different, networks) for line in part.splitlines()[2:]}
-    assert {"cost_updates", "clip_norm", "members"} <= shown
+    assert re.search(r"bag_size +128 +128 +K, segments in a bag", papers)
+    assert re.search(r"lr_policy +0.001 +1e-05 +learning rate of the policy", papers)
+    assert re.search(r"pool +128 +none +M, segments per side", ours)
+    assert re.search(r"hidden_policy +\[256, 256\] +\[256, 256\] +hidden layers of the policy", networks)
+    shown = sum(len(each.splitlines()) - 2 for each in (papers, ours, networks))
+    assert shown == len(fields(find("safemil").Config))
 
 
 def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(folder):
@@ -195,7 +217,7 @@ def test_score_writes_a_row_per_step_in_the_words_of_the_log(folder, unlabeled, 
     [
         (["tran"], 'no command "tran"; did you mean "train"?'),
         (["train", "safemill", "--out", "x"], 'no algorithm "safemill"; did you mean "safemil"?'),
-        (["train", "safemil", "--out", "x"], "which episodes? give --unlabeled"),
+        (["train", "safemil", "--out", "x"], "no episodes given; give --unlabeled"),
         (["train", "safemil", "--out", "x", "--unlabeled", "nothing.parquet"], "nothing.parquet"),
         (["train", "safemil", "--out", "x", "--set", "betta=1"], 'no setting "betta"; did you mean "beta"?'),
         (["train", "safemil", "--out", "x", "--set", "beta=0"], "beta must be above 0, got 0.0"),

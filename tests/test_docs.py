@@ -1,5 +1,6 @@
 """Every page: its Python runs, its commands and flags exist, and so do the files it names."""
 
+import ast
 import contextlib
 import io
 import re
@@ -105,6 +106,19 @@ def test_every_module_has_a_row_in_the_design():
     whole = ("algorithms/", "cli/", "deploy/")  # folders with a single row
     assert {name for name in modules - named if not name.startswith(whole)} == set()
     assert {name for name in named - modules if not name.endswith("/")} == set()
+
+
+def test_a_docstring_begins_with_its_subject_or_a_verb():
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")]
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    found = [
+        f"{file.relative_to(ROOT)}: {text}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, documented) and (text := ast.get_docstring(node)) is not None
+    ]
+    assert len(found) > 1000
+    assert not [each for each in found if re.search(r": (Of|That of|Those of)\b", each)]
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

@@ -55,7 +55,7 @@ def task(name: str) -> Task:
     if not isinstance(found, Task):
         raise InputError(
             f"the entry point of task {plain} must name a safemil.worlds.Task, but {entry.value} is a "
-            f"{type(found).__name__}; mend the package that brings it."
+            f"{type(found).__name__}; correct the package that provides it."
         )
     return found
 

@@ -4,7 +4,6 @@ All seeds of a run go side by side, each through the same episodes: episode i be
 of the list that `seed` stands for, whatever the algorithm.
 """
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,33 @@ import numpy as np
 
 from safemil import catalog, rollouts
 from safemil.arrays import Doubles, Ints
+from safemil.checks import Count, Natural, fit
 from safemil.data import Trajectories, scaled_actions
 from safemil.data.interchange import listed
 from safemil.errors import InputError
 from safemil.progress import bar
 from safemil.rollouts import Act, Episodes, Watch, environment_seeds
+from safemil.texts import read_json
 
 if TYPE_CHECKING:
     from safemil.api import Run
 
 FILE = "evaluation.json"
 CURVE_EPISODES = 20  # of each seed, at each point of a learning curve
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """Content of evaluation.json that is read again."""
+
+    task: str
+    algorithm: str
+    seeds: list[Natural]
+    seed: Natural
+    stochastic: bool
+    returns: list[list[float]]
+    costs: list[list[float]]
+    lengths: list[list[Count]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +82,24 @@ class Evaluation:
         if not file.exists():
             return None
         try:
-            noted = json.loads(file.read_text())
-            returns, costs = (np.asarray(noted[name], np.float64) for name in ("returns", "costs"))
-            return Evaluation(
-                noted["task"],
-                noted["algorithm"],
-                tuple(noted["seeds"]),
-                int(noted["seed"]),
-                bool(noted["stochastic"]),
-                returns,
-                costs,
-                np.asarray(noted["lengths"], np.int64),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            noted: _Noted = fit("", read_json(file), _Noted, extra=True)
+            shapes = {np.shape(each) for each in (noted.returns, noted.costs, noted.lengths)}
+            if len(shapes) != 1 or shapes.pop()[:1] != (len(noted.seeds),):
+                raise InputError(
+                    "it does not hold one return, cost and length for each episode of each seed."
+                )
+        except (InputError, ValueError) as error:
             raise InputError(f"{file} is damaged ({error}); evaluate the run again.") from None
+        return Evaluation(
+            noted.task,
+            noted.algorithm,
+            tuple(noted.seeds),
+            noted.seed,
+            noted.stochastic,
+            np.asarray(noted.returns, np.float64),
+            np.asarray(noted.costs, np.float64),
+            np.asarray(noted.lengths, np.int64),
+        )
 
 
 def evaluate(

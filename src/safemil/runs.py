@@ -132,8 +132,8 @@ class RunDirectory:
                 raise InputError(f"its {MANIFEST} does not name the version of safemil that wrote it.")
         except InputError as error:
             raise InputError(
-                f"{self.path} is not empty, and no run that can be resumed or overwritten; choose another "
-                f"folder. ({error})"
+                f"{self.path} is not empty, and is not a run that can be resumed or overwritten; choose "
+                f"another folder. ({error})"
             ) from None
         if not overwrite:
             raise InputError(
@@ -206,6 +206,17 @@ class RunDirectory:
             if not path.exists() and not glob.has_magic(str(path)):
                 raise InputError(f"the {name} episodes of {self.path} are no longer at {path}; {which}.")
         return paths, options
+
+    def require_learned(self, name: str, content_hash: str) -> None:
+        """Refuse episodes that data.json names, unless the run was trained on them.
+
+        Whoever made the run wrote data.json, and could name any file of this machine there.
+        """
+        if self.read_manifest().get(f"{name}_sha256") != content_hash:
+            raise InputError(
+                f"the {name} episodes that {self.path / SOURCES} names are not those that the run was "
+                "trained on; give their path by `unlabeled=...` (and `nonpreferred=...`) to read them."
+            )
 
     def write_json(self, name: str, content: Mapping[str, object]) -> Path:
         path = self.path / name

@@ -28,8 +28,8 @@ def plain_name(what: str, name: object) -> str:
         or not all(each.isalnum() or each in "-_." for each in name)
     ):
         raise InputError(
-            f"the name of a {what} becomes the name of a file: it may hold letters, digits, -, _ and, not in "
-            f"front, dots, got {shortened(name)}; give another name."
+            f"the name of a {what} becomes the name of a file: it may have letters, digits, -, _ and dots, "
+            f"but no dot in front, got {shortened(name)}; give another name."
         )
     return name
 

@@ -14,6 +14,7 @@ from safemil.data import Trajectories
 from safemil.data.sampling import Dataset, Scaler
 from safemil.errors import InputError
 from safemil.networks import CategoricalPolicy
+from safemil.settings import meanings
 
 SMALL = {  # settings that make an update cheap, for the algorithms that have them
     "updates": 6,
@@ -73,6 +74,12 @@ def name(request):
 @pytest.fixture(scope="module")
 def states(name, dataset):
     return run(name, dataset, [7])
+
+
+def test_every_setting_is_explained(name):
+    explained = meanings(find(name).Config)
+    assert all(explained.values())
+    assert find(name).OURS.issubset(explained)
 
 
 def assert_same(a, b):

@@ -116,7 +116,7 @@ def test_a_damaged_guard_is_refused(run, unlabeled, tmp_path, change):
     path = tmp_path / "guard.json"
     save(calibrate(run, unlabeled, alpha=0.3), run, path)
     path.write_text(change(path.read_text()))
-    with pytest.raises(InputError, match=r"guard\.json is no guard, or damaged"):
+    with pytest.raises(InputError, match=r"guard\.json is not a guard, or is damaged"):
         Guard.load(path)
 
 

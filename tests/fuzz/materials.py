@@ -41,6 +41,8 @@ def build(folder: Path) -> None:
     build_untrained(folder)
     _train(folder, "safemil", ["--nonpreferred", str(folder / "incidents")])
     _train(folder, "bc", ["--seeds", "2"])
+    for name in ("safemil", "bc"):
+        assert main(["evaluate", str(folder / name), "--task", "toy:speed", "--episodes", "2"]) == 0
 
 
 def build_untrained(folder: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from safemil.cli import main
-from safemil.data import Trajectories, load, save
+from safemil.cli.arguments import Reading
+from safemil.data import Trajectories, load, save, searching
 from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.errors import InputError
+from safemil.evaluate import Evaluation
 
 
 @pytest.fixture
@@ -265,6 +267,71 @@ def test_action_bounds_that_can_not_be_parsed_are_refused(bounds, tmp_path):
     pq.write_table(pq.read_table(path).replace_schema_metadata({b"safemil": bounds}), path)
     with pytest.raises(InputError, match="bounds"):
         load(path)
+
+
+# Folders and patterns
+
+
+@pytest.mark.parametrize("asked", [".", "**/*.csv", "*/*/*/*.csv"])
+def test_a_folder_with_more_than_can_be_searched_is_refused(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "MOST_FOUND", 30)
+    for name in ("a", "b"):  # links that a pattern would follow without end
+        (tmp_path / name).symlink_to(".")
+    for number in range(30):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(InputError, match="narrower pattern"):
+        load(tmp_path / asked)
+
+
+def test_a_pattern_is_only_searched_as_deep_as_it_goes(tmp_path, walk, monkeypatch):
+    monkeypatch.setattr(searching, "MOST_FOUND", 10)
+    (tmp_path / "deep").mkdir()
+    for number in range(30):
+        (tmp_path / "deep" / f"{number}.txt").touch()
+    save(tmp_path / "logs.parquet", walk)
+    assert load(tmp_path / "*.parquet").content_hash() == walk.content_hash()
+
+
+@pytest.mark.parametrize("content", ["x," * 300, "\0"])
+def test_a_list_of_episodes_may_be_longer_than_a_path(content):
+    assert Reading(incident_episodes=content).options().incident_episodes
+
+
+def test_a_list_of_episodes_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "list").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="damaged"):
+        Reading(incident_episodes=str(tmp_path / "list")).options()
+
+
+# Evaluations
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lengths": [[0]]},
+        {"returns": [[1.0, 2.0]]},
+        {"seeds": [0, 1]},
+        {"costs": [["x"]]},
+        {"task": 3},
+        {"seed": -1},
+        {"returns": [[1.0], [1.0, 2.0]]},
+    ],
+)
+def test_an_evaluation_that_does_not_fit_itself_is_refused(change, tmp_path):
+    content = {"task": "toy:speed", "algorithm": "bc", "seeds": [0], "seed": 0, "stochastic": False}
+    content |= {"returns": [[1.0]], "costs": [[0.0]], "lengths": [[5]]}
+    (tmp_path / "evaluation.json").write_text(json.dumps(content))
+    assert Evaluation.load(tmp_path)
+    (tmp_path / "evaluation.json").write_text(json.dumps(content | change))
+    with pytest.raises(InputError, match=r"evaluation\.json is damaged"):
+        Evaluation.load(tmp_path)
+
+
+def test_a_pipe_in_place_of_an_evaluation_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "evaluation.json")
+    with pytest.raises(InputError, match="pipe"):
+        Evaluation.load(tmp_path)
 
 
 # Recordings

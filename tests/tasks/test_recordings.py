@@ -110,7 +110,7 @@ def test_the_command_prints_a_table_and_says_by_its_code_whether_all_agrees(tmp_
 def test_what_is_no_recording_is_answered_with_what_is_missing(tmp_path):
     text = tmp_path / "notes.npz"
     text.write_text("not a recording")
-    with pytest.raises(InputError, match="no recording"):
+    with pytest.raises(InputError, match="not a recording"):
         replay(text)
     path = altered(tmp_path, "SafetyPointButton1-v0", lambda arrays: arrays.pop("mocap_pos"))
     with pytest.raises(InputError, match="lacks mocap_pos"):

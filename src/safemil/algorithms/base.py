@@ -21,7 +21,7 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
-OPTIONAL = ("cost", "advice", "judgements", "judged_after", "compact", "derive", "ACCEPTS")
+OPTIONAL = ("OURS", "ACCEPTS", "cost", "advice", "judgements", "judged_after", "compact", "derive")
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -38,13 +38,14 @@ class Algorithm:
     init: Callable[[Any, Dataset, Array], Any]  # (config, data, key) -> state
     update: Callable[[Any, Any, Dataset, Array, Array], tuple[Any, Metrics]]
     act: Callable[..., Array]  # (state, observations, key=None) -> actions
+    ACCEPTS: frozenset[str] = frozenset()  # "preferred"
+    OURS: frozenset[str] = frozenset()  # settings that the paper does not have
     cost: Callable[[Any, Array, Array], Array] | None = None  # (state, observations, actions) -> ĉ
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
     judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
     judged_after: Callable[[Any], int | None] | None = None  # (config) -> updates until judgements are final
     compact: Callable[[Any], Any] | None = None  # (state) -> state without arrays that grow with the data
     derive: Callable[[Any, Any, Dataset, int], Any] | None = None  # (config, state, data, updates done): back
-    ACCEPTS: frozenset[str] = frozenset()  # "preferred"
 
     @staticmethod
     def of_module(name: str, module: ModuleType) -> "Algorithm":

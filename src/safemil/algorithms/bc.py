@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms.cloning import Cloning, Optimiser, clone
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import Dataset, sample_steps
 from safemil.networks import Policy
 from safemil.settings import require_positive
@@ -58,7 +59,3 @@ def update(
         config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
     )
     return State(policy, opt), {"loss/policy": value}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

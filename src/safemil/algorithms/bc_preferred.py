@@ -14,6 +14,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from safemil.algorithms import bc
+from safemil.algorithms.cloning import act as act
 from safemil.algorithms.cloning import clone
 from safemil.data.sampling import Dataset, episode_sums, sample_steps_of
 from safemil.networks import Policy
@@ -21,6 +22,7 @@ from safemil.settings import require_within
 
 TITLE = "BC on preferred"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"keep"})
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,3 @@ def update(
         config.policy_optimiser, state.policy, state.opt, data.unlabeled, rows, config.loss
     )
     return state._replace(policy=policy, opt=opt), {"loss/policy": value}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

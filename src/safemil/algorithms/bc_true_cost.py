@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Float
 
 from safemil.algorithms import bc, safemil
+from safemil.algorithms.cloning import act as act
 from safemil.algorithms.cloning import clone
 from safemil.data.sampling import Dataset, Length, Pile, episode_sums
 from safemil.networks import Policy
@@ -19,6 +20,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "BC on true cost"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"keep"})
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,3 @@ def update(
     )
     metrics = {"loss/policy": value, "weights/effective": state.weights.effective}
     return state._replace(policy=policy, opt=opt), metrics
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

@@ -138,3 +138,8 @@ def clone_weighted(
 
     policy, opt, value = config.policy_optimiser.descend(loss, state.policy, state.policy_opt)
     return state._replace(policy=policy, policy_opt=opt), value
+
+
+def act(state: Any, observations: Array, key: Array | None = None) -> Array:
+    """Act by the policy of a state: its most likely action, or a sample if there is a key."""
+    return state.policy.act(observations, key)

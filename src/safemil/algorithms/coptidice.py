@@ -29,6 +29,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted, weighted_mean
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -46,6 +47,7 @@ from safemil.settings import require_positive, require_within
 Decisions = Literal["steps", "episodes"]  # what is weighted
 TITLE = "COptiDICE"
 NEEDS = frozenset({"annotations"})
+OURS = frozenset({"decisions", "initial"})
 LOWEST = -1e30  # finite stand-in for log 0
 
 
@@ -297,7 +299,3 @@ def _update_policy(
 
     state, value = clone_weighted(config, state, observations, actions, w)
     return state, {"loss/policy": value}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)

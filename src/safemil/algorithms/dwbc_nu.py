@@ -21,12 +21,14 @@ from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import Dataset, Pile, sample_steps
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive, require_within
 
 TITLE = "DWBC-NU"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"every", "nonnegative"})
 LOG_PROB_MIN, LOG_PROB_MAX = -20.0, 10.0
 
 
@@ -153,10 +155,6 @@ def _update_policy(
 
     state, value = clone_weighted(config, state, observations, actions, weights)
     return state, {"loss/policy": value, "weights/mean": weights.mean()}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Dataset,
     Pile,
@@ -41,6 +42,7 @@ from safemil.settings import require_positive, require_within
 
 TITLE = "SafeDICE"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"cost_updates", "refresh"})
 MARGIN = 1e-5  # the log ratio of the riskiest step is about log MARGIN instead of minus infinity
 LOWEST = -1e30  # finite stand-in for log 0
 
@@ -244,10 +246,6 @@ def _update_nu_and_policy(
     state = state._replace(nu=nu, nu_opt=nu_opt)
     state, cloning_loss = clone_weighted(config, state, batch.observations, batch.actions, weights)
     return state, {"loss/nu": value, "loss/policy": cloning_loss, "log_ratio/mean": rewards.mean()}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:

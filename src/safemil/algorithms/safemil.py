@@ -36,6 +36,7 @@ from jaxtyping import Array, Bool, Float, Int
 from safemil.algorithms import calibrated
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import TINY, Cloning, Loss, Optimiser, bc_losses, clone, weighted_mean
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import (
     Bags,
     Dataset,
@@ -58,6 +59,7 @@ from safemil.settings import require_positive, require_within
 TITLE = "SafeMIL"
 NEEDS = frozenset({"nonpreferred"})
 ACCEPTS = frozenset({"preferred"})
+OURS = frozenset({"cost_updates", "members", "cost_batch", "pool", "draw", "policy_batch", "refresh"})
 BAG_METRICS = ("loss/cost", "score/nonpreferred", "score/unlabeled")
 COST_METRICS = ("loss/cost", "loss/out-of-bag", "evidence/auc", "evidence/share")
 POLICY_METRICS = ("loss/policy", "weights/effective")
@@ -71,13 +73,11 @@ Draw = Literal["steps", "segments"]
 
 @dataclass(frozen=True)
 class Config(Cloning):
-    updates: int = 11_200
-    cost_updates: int | None = (
-        1200  # of the calibrated cost, before the policy's; none: Algorithm 1 with bags
-    )
+    updates: int = 11_200  # of the cost and of the policy
+    cost_updates: int | None = 1200  # of the cost, before the policy's; none: Algorithm 1 with bags
     members: int = 12  # networks of the calibrated cost
     cost_batch: int = 256  # steps of each kind per network and update of the calibrated cost
-    bag_size: int = 128  # K
+    bag_size: int = 128  # K, segments in a bag
     length: Length = 5  # H, steps of a segment, or "full" for whole episodes
     batch: int = 32  # pairs of bags per update
     pool: int | None = 128  # M, segments per side that all bags of an update are drawn from; none: no pool
@@ -507,10 +507,6 @@ def _update_policy(
         effective = effective_share(weights, segments.mask)
     metrics = dict(zip(POLICY_METRICS, (value, effective), strict=True))
     return state._replace(policy=policy, policy_opt=opt), metrics
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def preferred_share_needed(bag_size: int, probability: float = 0.99) -> float:

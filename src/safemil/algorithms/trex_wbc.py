@@ -18,12 +18,14 @@ from jaxtyping import Array, Float
 
 from safemil.algorithms.base import NOT_COMPUTED
 from safemil.algorithms.cloning import Cloning, Optimiser, clone_weighted
+from safemil.algorithms.cloning import act as act
 from safemil.data.sampling import Dataset, Length, Segments, sample_segments, sample_steps
 from safemil.networks import Policy, ScalarNet
 from safemil.settings import require_positive
 
 TITLE = "T-REX-WBC"
 NEEDS = frozenset({"nonpreferred"})
+OURS = frozenset({"reward_updates"})
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,6 @@ def _update_policy(
 
     state, value = clone_weighted(config, state, observations, actions, rewards)
     return state, {"loss/policy": value, "weights/mean": rewards.mean()}
-
-
-def act(state: State, observations: Array, key: Array | None = None) -> Array:
-    return state.policy.act(observations, key)
 
 
 def cost(state: State, observations: Array, actions: Array) -> Array:

@@ -126,7 +126,7 @@ def _request(address: str, part: Path, task: str, progress: bool) -> bool:
                 shown.at(file.tell())
     if _size(part) > total:
         part.unlink()
-        raise InputError(f"{address} sent more than the {total} bytes that it said; try again later.")
+        raise InputError(f"{address} sent more than the {total} bytes that it announced; try again later.")
     return _size(part) == total
 
 
@@ -194,7 +194,9 @@ def _explaining(task: str, address: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(f"{error} {instead[0].upper() + instead[1:]}.") from error
     except (ValueError, http.client.InvalidURL) as error:
-        raise InputError(f"{address}, or where it leads to, is no address ({error}); {instead}.") from error
+        raise InputError(
+            f"{address}, or an address that it redirects to, is malformed ({error}); {instead}."
+        ) from error
 
 
 @dataclass(frozen=True)

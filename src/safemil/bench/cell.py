@@ -75,7 +75,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     found: Result = fit(f"{path}:", content, Result, extra=True)
     if not 0 < len(found.returns) == len(found.costs):
         counts = f"{len(found.returns)} and {len(found.costs)}"
-        raise InputError(f"{path}: returns and costs must be as many, and at least one, got {counts}.")
+        raise InputError(f"{path}: need equally many returns and costs, at least one, got {counts}.")
     for number, point in enumerate(found.curve):
         if not {"update", "return", "cost"} <= point.keys():
             raise InputError(f"{path}: curve[{number}] must have update, return and cost, got {[*point]}.")

@@ -197,6 +197,6 @@ def _check_equal(found: list[dict[str, Any]], name: str) -> None:
     counts = {len(each[name]) for each in found}
     if len(counts) > 1:
         raise InputError(
-            f"{name} of {found[0]['cell']['task']} must be as many in each seed, got {sorted(counts)}; "
-            "delete the cells of another length and run the grid again."
+            f"{name} of {found[0]['cell']['task']} must have equally many episodes in each seed, got "
+            f"{sorted(counts)}; delete the cells with another number and run the grid again."
         )

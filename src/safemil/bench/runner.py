@@ -33,7 +33,7 @@ def run_grid(
     cells = grid.cells(**parts)
     if not cells:
         raise InputError(
-            "no cell of the grid has a study, a task and an algorithm that were named; name fewer of them."
+            "no cell of the grid matches these studies, tasks and algorithms; leave some of them out."
         )
     with atomic_file(results / GRID) as file:
         file.write_text(text, encoding="utf-8")

@@ -22,7 +22,11 @@ OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 NameFlag = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-LogPaths = Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="LOGS ...")]
+LogPaths = Annotated[
+    tuple[Path, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="LOGS ...", help_behavior_hint="(one or more)"),
+]
 Fills = Annotated[
     tuple[str, ...],
     tyro.conf.UseAppendAction,
@@ -89,8 +93,13 @@ class Reading:
 
 def _names(text: str) -> tuple[str, ...]:
     """Names in a file, one in each line, or separated by commas."""
-    path = Path(text)
-    found = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    from safemil.texts import read_text
+
+    try:
+        is_file = Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or no text for one
+        is_file = False
+    found = read_text(text).splitlines() if is_file else text.split(",")
     return tuple(name.strip() for name in found if name.strip())
 
 
@@ -106,4 +115,6 @@ def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Traje
     if unlabeled is not None:
         return read(unlabeled, reading.options()).trajectories
     paths, options = RunDirectory(run).read_sources()
-    return read_piles(paths, options)["unlabeled"].trajectories
+    found = read_piles(paths, options)["unlabeled"].trajectories
+    RunDirectory(run).require_learned("unlabeled", found.content_hash())
+    return found

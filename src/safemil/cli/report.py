@@ -46,7 +46,17 @@ def report(
         write_bench(path, out, overwrite=overwrite)
     else:
         piles, options = _piles(path, data, nonpreferred, unlabeled, reading)
-        write_run(path, out, piles, options, compare=compare, task=task, overwrite=overwrite, progress=True)
+        write_run(
+            path,
+            out,
+            piles,
+            options,
+            noted=data is None and unlabeled is None,
+            compare=compare,
+            task=task,
+            overwrite=overwrite,
+            progress=True,
+        )
     say(out)
 
 
@@ -65,5 +75,5 @@ def _piles(
         given = {"unlabeled": unlabeled, "nonpreferred": nonpreferred}
         return {name: where for name, where in given.items() if where is not None}, reading.options()
     if nonpreferred is not None:
-        raise InputError("which episodes are to be ranked? give --unlabeled beside --nonpreferred.")
+        raise InputError("need episodes to rank; give --unlabeled as well as --nonpreferred.")
     return RunDirectory(path).read_sources()

@@ -226,7 +226,7 @@ def _algorithm_table(found: dict[str, "Algorithm"]) -> "Table":
 
 
 def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
-    """Group the settings: those with one value in every preset, those that differ, those of the networks.
+    """Group the settings: those of the paper, further ones, and those of the networks.
 
     Settings of the networks are the hidden layers, and all that the algorithms share.
     """
@@ -237,29 +237,25 @@ def _setting_tables(algorithm: "Algorithm") -> list[tuple[str, "Table"]]:
     from safemil.algorithms.cloning import Cloning
     from safemil.settings import meanings, spell
 
-    groups: dict[str, list[list[str]]] = {
-        "Settings with the same value in every preset": [],
-        "Settings that depend on the preset": [],
-        "Settings of the networks and their optimiser": [],
+    settings, shared = meanings(algorithm.Config), {field.name for field in fields(Cloning)}
+    width = max(map(len, settings))
+
+    def table() -> Table:
+        presets = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
+        return Table(Column("setting", no_wrap=True, width=width), *presets, "meaning", box=None)
+
+    papers, ours, networks = table(), table(), table()
+    for name, meaning in settings.items():
+        values = (spell(getattr(preset, name)) for preset in algorithm.PRESETS.values())
+        of_networks = name in shared or name.startswith("hidden")
+        group = networks if of_networks else ours if name in algorithm.OURS else papers
+        group.add_row(name, *values, meaning)
+    groups = {
+        "Settings of the paper": papers,
+        "Settings that the paper does not have": ours,
+        "Settings of the networks and their optimiser": networks,
     }
-    same, different, networks = groups.values()
-    shared = {field.name for field in fields(Cloning)}
-    for name, meaning in meanings(algorithm.Config).items():
-        values = [spell(getattr(preset, name)) for preset in algorithm.PRESETS.values()]
-        if name in shared or name.startswith("hidden"):
-            group = networks
-        else:
-            group = same if len({*values}) == 1 else different
-        group.append([name, *values, meaning])
-    width = max(len(name) for name in meanings(algorithm.Config))
-    tables = []
-    for title, rows in groups.items():
-        names = (Column(name, no_wrap=True) for name in algorithm.PRESETS)
-        table = Table(Column("setting", no_wrap=True, width=width), *names, "meaning", box=None)
-        for row in rows:
-            table.add_row(*row)
-        tables.append((title, table))
-    return [(title, table) for title, table in tables if table.row_count]
+    return [(title, group) for title, group in groups.items() if group.row_count]
 
 
 def _pile_paths(
@@ -276,12 +272,12 @@ def _pile_paths(
 
     if options.tells_incidents != bool(logs):
         raise InputError(
-            "incidents are told apart in --logs: give --logs and --incident or --incident-episodes, or two "
+            "--logs needs --incident or --incident-episodes, and these need --logs; give both, or two "
             "piles by --nonpreferred and --unlabeled."
         )
     if logs:
         if data or nonpreferred or unlabeled:
-            raise InputError("--logs holds all episodes; give no folder of piles and no pile beside it.")
+            raise InputError("--logs holds all episodes; leave out the folder and files of separate piles.")
         return {"unlabeled": logs, "nonpreferred": logs}
     if data is not None:
         if nonpreferred or unlabeled:
@@ -290,7 +286,7 @@ def _pile_paths(
         unlabeled = data / (HINDSIGHT_STORE if "annotations" in needs else "unlabeled")
     if unlabeled is None:
         raise InputError(
-            "which episodes? give --unlabeled (and --nonpreferred), or a folder made by data split."
+            "no episodes given; give --unlabeled (and --nonpreferred), --logs, or a folder of piles."
         )
     if nonpreferred is None or "nonpreferred" not in needs:
         return {"unlabeled": unlabeled}

@@ -114,8 +114,9 @@ def _check_present(
 def _scale(values: Doubles, low: Doubles, high: Doubles) -> Doubles:
     """Map [low, high] onto [-1, 1], in place, as `scaled_actions` does."""
     middle, half = high / 2 + low / 2, high / 2 - low / 2
-    values -= middle
-    values /= half
+    if middle.any() or (half != 1).any():
+        values -= middle
+        values /= half
     return values
 
 

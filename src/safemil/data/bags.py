@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safemil.data.bag_sizes import check_mcap, check_ros1, check_ros2
 from safemil.data.interchange import begins_with
 from safemil.extras import require_extra
 
@@ -36,8 +37,16 @@ def is_bag(path: Path) -> bool:
 def opened(path: Path, topics: Iterable[str] = ()) -> Iterator[Bag]:
     """Open a bag; only messages of these topics are read."""
     require_extra("ros", "a bag")
+    _check_size(path)
     with _mcap(path, [*topics]) if begins_with(path, MCAP) else _ros(path, {*topics}) as bag:
         yield bag
+
+
+def _check_size(path: Path) -> None:
+    if path.is_dir():
+        check_ros2(path)
+    else:
+        (check_mcap if begins_with(path, MCAP) else check_ros1)(path)
 
 
 @contextmanager

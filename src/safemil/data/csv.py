@@ -22,6 +22,8 @@ SUFFIXES: tuple[str, ...] = (".csv", ".csv.gz", ".csv.zst")
 SEPARATORS = ",;\t"
 COMPRESSIONS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 LONGEST_HEADER = 1 << 20  # bytes
+PIECE = 2 << 20  # bytes that are parsed at once
+BYTES_OF_LETTER = 4  # a digit and a comma become a number of eight bytes
 MOST_COLUMNS = 20_000  # Arrow takes some kilobytes for each
 
 
@@ -47,19 +49,20 @@ def part(path: Path) -> Part:
         columns = next(text_csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
     except text_csv.Error as error:
         raise InputError(f"the first line does not name columns: {error}.") from error
-    return Part(columns, lambda names, narrow: _load(path, separator, names, narrow))
+    return Part(columns, lambda names, narrow: _load(path, separator, names, narrow, columns))
 
 
-def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -> Loaded:
+def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str], columns: list[str]) -> Loaded:
     """Read columns; those in `narrow` may be float32.
 
-    Arrow keeps the whole text until it knows the types of all columns, so the first block tells them. Where
+    Arrow keeps the whole text until it knows the types of all columns, so the first piece tells them. Where
     it tells wrong, as for a column that is empty there, everything is read again without that knowledge.
     """
     try:
         _check_unpacked_size(path)
         try:
-            return Loaded(_streamed(path, separator, names, narrow))
+            pieces = [*_pieces(path, separator, names, narrow, columns)]
+            return Loaded(pa.concat_tables(pieces))
         except pa.ArrowInvalid:
             with _opened(path) as stream:
                 return Loaded(csv.read_csv(stream, **_how(separator, names)))
@@ -67,24 +70,49 @@ def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -
         raise InputError(f"the CSV file can't be read: {error}") from error
 
 
-def _streamed(path: Path, separator: str, names: list[str], narrow: Sequence[str]) -> pa.Table:
-    with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names)) as reader:
-        schema = reader.schema
-    types = {each.name: pa.float64() if _is_number(each.type) else each.type for each in schema}
-    if any(pa.types.is_null(kind) for kind in types.values()):
-        raise pa.ArrowInvalid("a column is empty in the first block")
-    singles = [name for name in names if name not in narrow]
-    types |= {name: schema.field(name).type for name in singles}
-    with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names, types)) as reader:
-        target = pa.schema(
-            [
-                pa.field(
-                    name, pa.float32() if name in narrow and types[name] == pa.float64() else types[name]
-                )
-                for name in names
-            ]
-        )
-        return pa.Table.from_batches([batch.cast(target, safe=False) for batch in reader], target)
+def _pieces(
+    path: Path, separator: str, names: list[str], narrow: Sequence[str], columns: list[str]
+) -> Iterator[pa.Table]:
+    """Read some columns in pieces of whole rows; the types of the first piece hold for all."""
+    types: dict[str, pa.DataType] | None = None
+    target: pa.Schema = None
+    for text in _texts(path):
+        how = _how(separator, names, types)
+        if types is not None:  # the first line of the first piece has the names
+            how["read_options"] = csv.ReadOptions(column_names=columns)
+        table = csv.read_csv(pa.BufferReader(text), **how)
+        if types is None:
+            types = {each.name: _wide(each, narrow) for each in table.schema}
+            if any(pa.types.is_null(kind) for kind in types.values()):
+                raise pa.ArrowInvalid("a column is empty in the first piece")
+            target = pa.schema([(name, _stored(types[name], name in narrow)) for name in names])
+        stored = table.cast(target, safe=False).combine_chunks()
+        del table
+        pa.default_memory_pool().release_unused()  # Arrow would keep the memory for later
+        yield stored
+
+
+def _wide(field: pa.Field, narrow: Sequence[str]) -> pa.DataType:
+    """Type with which a column is parsed: a column of numbers may have a point further down."""
+    return pa.float64() if field.name in narrow and _is_number(field.type) else field.type
+
+
+def _stored(kind: pa.DataType, narrow: bool) -> pa.DataType:
+    return pa.float32() if narrow and kind == pa.float64() else kind
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    """Cut a file into pieces that end with a line; Arrow's own reader of pieces uses one core."""
+    with _opened(path) as stream:
+        rest = b""
+        while read := stream.read(PIECE):
+            text = rest + read
+            end = text.rfind(b"\n") + 1 or text.rfind(b"\r") + 1
+            if end:
+                yield text[:end]
+            rest = text[end:]
+        if rest:
+            yield rest
 
 
 def stream(path: Path, names: list[str]) -> Iterator[tuple[pa.RecordBatch, float]]:
@@ -132,12 +160,13 @@ def write(path: Path, contents: Contents) -> None:
 
 def _check_unpacked_size(path: Path) -> None:
     """Unpack a compressed file once, piece by piece, to learn how much it holds."""
-    compression, size = _compression(path), 0
+    compression, size, rows = _compression(path), 0, 0
     if compression is not None:
         with pa.input_stream(str(path), compression=compression) as stream:
             while piece := stream.read(LONGEST_HEADER):
                 size += len(piece)
-                check_declared_size(path, size)
+                rows += max(piece.count(b"\n"), piece.count(b"\r"))
+                check_declared_size(path, BYTES_OF_LETTER * size, rows=rows)
 
 
 def _compression(path: Path) -> str | None:

@@ -58,20 +58,19 @@ def sorted_rows(
     """
     _check_present(tables, chosen)
     steps = join_steps([read_steps(_plain(table.column(chosen.step)), chosen.step) for table in tables])
-    names = [
-        np.array([_stem(path)])
-        if chosen.episode is None
-        else _names(table.column(chosen.episode), chosen.episode)
-        for table, path in zip(tables, paths, strict=True)
-    ]  # (names,) of each part, with repeats; its rows below
-    codes = [
-        np.zeros(table.num_rows, np.int64) if chosen.episode is None else _codes(table.column(chosen.episode))
-        for table in tables
-    ]
-    names = _alike(names)
-    part = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    if chosen.episode is None:
+        names = [np.array([_stem(path)]) for path in paths]  # (names,) of each part, with repeats
+        codes = [np.zeros(table.num_rows, np.int64) for table in tables]  # (rows,)
+    else:
+        encoded = [_encoded(table.column(chosen.episode)) for table in tables]
+        names = _alike([_names(each.dictionary, chosen.episode) for each in encoded])
+        codes = [each.indices.to_numpy(zero_copy_only=False) for each in encoded]
+        del encoded
     ids, episodes = _numbered(names, codes)
-    shared = _in_several(episodes, part, len(ids)) if len(tables) > 1 else np.zeros(len(ids), bool)
+    shared = np.zeros(len(ids), bool)
+    if len(tables) > 1:
+        part = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+        shared = _in_several(episodes, part, len(ids))
     if chosen.episode is None:
         _say(f'there is no column "{options.columns.episode}": each of {len(tables)} files is an episode')
     if shared.any():
@@ -134,10 +133,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
+def _names(found: pa.Array, name: str) -> npt.NDArray[Any]:
     """Different names of episodes in a column: whole numbers or text."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    found = _encoded(column).dictionary
+    kind = found.type
     try:
         if pa.types.is_floating(kind) or pa.types.is_integer(kind):
             numbers: npt.NDArray[Any] = pc.cast(found, pa.int64()).to_numpy()
@@ -147,11 +145,6 @@ def _names(column: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     except pa.ArrowInvalid as error:
         raise InputError(f'"{name}" must hold whole numbers or text: {error}.') from error
     raise InputError(f'"{name}" must hold whole numbers or text, but holds {kind}.')
-
-
-def _codes(column: pa.ChunkedArray) -> Ints:
-    codes: Ints = _encoded(column).indices.to_numpy(zero_copy_only=False)
-    return codes
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -172,7 +165,8 @@ def _numbered(names: Sequence[npt.NDArray[Any]], codes: Sequence[Ints]) -> tuple
     """Sorted names that rows have, and the number of each row's episode."""
     known, inverse = np.unique(np.concatenate(names), return_inverse=True)
     offsets = np.cumsum([0, *(len(each) for each in names[:-1])])
-    rows = np.concatenate([inverse[start + each] for start, each in zip(offsets, codes, strict=True)])
+    found = [inverse[start:][each] for start, each in zip(offsets, codes, strict=True)]
+    rows = np.concatenate(found) if len(found) > 1 else found[0]
     used = np.bincount(rows, minlength=len(known)) > 0
     return known[used], (np.cumsum(used) - 1)[rows] if not used.all() else rows
 

@@ -34,6 +34,7 @@ from safemil.data.interchange import (
     listed,
 )
 from safemil.data.parts import Loaded, Part, with_partition
+from safemil.data.searching import require_few
 from safemil.data.table import from_parts
 from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
@@ -223,7 +224,7 @@ def log_files(paths: Paths) -> list[File]:
     given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
-        raise InputError("which files? got no path.")
+        raise InputError("need at least one file, folder or pattern.")
     top = os.path.commonpath([path.parent for path in found])
     return sorted(
         (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),
@@ -234,12 +235,14 @@ def log_files(paths: Paths) -> list[File]:
 def _expanded(path: Path) -> list[Path]:
     """Files that a path stands for: itself, those in a folder that no format reads, or all that match."""
     if not path.exists() and glob.has_magic(str(path)):
+        require_few(path)
         matched = [Path(each) for each in glob.glob(str(path), recursive=True)]
         if not matched:
             raise InputError(f"no file or folder matches {path}.")
         return [file for each in matched for file in _expanded(each)]
     if not path.is_dir() or any(format.recognises(path) for format in FORMATS.values()):
         return [path]
+    require_few(path)
     inside = (each for each in path.rglob("*") if _is_table(each, path))
     return [*inside] or [path]
 

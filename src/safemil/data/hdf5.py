@@ -41,6 +41,7 @@ DIMENSIONS = {  # of each array, whose rows are steps
 }
 GROUP = "safemil"
 NAMES_AT_ONCE = 100
+BLOCK = 4 << 20  # bytes of a matrix that are read at once
 EXTRAS = ("ids", "first_steps", "has_final", "action_low", "action_high")
 
 
@@ -54,7 +55,8 @@ def read(path: Path, options: Options) -> Contents:
         with h5py.File(path, "r") as file:
             datasets = _checked_datasets(file)
             extras = _checked_extras(file, datasets)
-            check_declared_size(path, sum(map(_declared_size, (*datasets.values(), *extras.values()))))
+            declared = sum(map(_declared_size, (*datasets.values(), *extras.values())))
+            check_declared_size(path, declared, rows=len(datasets["actions"]))
             return _read(datasets, extras, options)
     except InputError:
         raise
@@ -64,31 +66,49 @@ def read(path: Path, options: Options) -> Contents:
 
 def _read(datasets: dict[str, h5py.Dataset], declared: dict[str, h5py.Dataset], options: Options) -> Contents:
     extras = {name: _names(each) if name == "ids" else each[()] for name, each in declared.items()}
-    arrays = {name: each[()] for name, each in datasets.items()}
-    arrays |= {name: arrays[name].reshape(-1) for name in arrays if DIMENSIONS[name] == 1}
+    arrays = {name: each[()].reshape(-1) for name, each in datasets.items() if DIMENSIONS[name] == 1}
+    arrays["actions"] = datasets["actions"][()]
     steps, width = arrays["actions"].shape
     flags = {name: arrays.get(name, np.zeros(steps)) != 0 for name in ("terminals", "timeouts")}
     ends = _ends(flags["terminals"] | flags["timeouts"])
     bounds = (extras["action_low"], extras["action_high"]) if extras else None
     names = [f"actions[{i}]" for i in range(width)]
     scaled, low, high = in_unit_box(arrays["actions"], options.action_bounds, bounds, names)
-    following = arrays.get("next_observations")
+    following = datasets.get("next_observations")
     return Contents(
         Trajectories(
-            observations=arrays["observations"],
+            observations=_in_float32(datasets["observations"]),
             actions=scaled,
             lengths=np.diff(ends, prepend=-1),
-            final_observations=None if following is None else following[ends],
+            final_observations=None if following is None else _in_float32(following, ends),
             has_final=extras.get("has_final"),
             terminated=flags["terminals"][ends],
             action_low=low,
             action_high=high,
             ids=extras.get("ids"),
             first_steps=extras.get("first_steps"),
+            owned=True,
         ),
         rewards=arrays.get("rewards"),
         costs=arrays.get("costs"),
     )
+
+
+def _in_float32(dataset: h5py.Dataset, rows: Ints | None = None) -> Floats:
+    """All or some rows of a matrix, which is read in blocks and never held as a whole in its own type."""
+    taken = np.empty((dataset.shape[0] if rows is None else len(rows), dataset.shape[1]), np.float32)
+    size = max(1, BLOCK // max(1, dataset.dtype.itemsize * dataset.shape[1]))
+    if dataset.chunks:  # a chunk is unpacked as a whole, and should be so once
+        size = -(-size // dataset.chunks[0]) * dataset.chunks[0]
+    with np.errstate(over="ignore"):  # what float32 can't hold becomes inf, which is refused later
+        for start in range(0, dataset.shape[0], size):
+            if rows is None:
+                taken[start : start + size] = dataset[start : start + size]
+                continue
+            first, last = np.searchsorted(rows, (start, start + size))
+            if last > first:
+                taken[first:last] = dataset[start : start + size][rows[first:last] - start]
+    return taken
 
 
 def write(path: Path, contents: Contents) -> None:

@@ -69,7 +69,9 @@ def split_contents(contents: Contents, options: Options) -> dict[str, Contents]:
         chosen |= some
         held = held.marked(held.marks | (rows & np.repeat(~every, held.lengths)))
     elif options.incident_episodes is None:
-        raise InputError("which episodes are incidents? give `incident=...` or `incident_episodes=...`.")
+        raise InputError(
+            "need to know which episodes are incidents; give `incident=...` or `incident_episodes=...`."
+        )
     for flags, what in ((chosen, "an incident"), (~chosen, "without an incident")):
         if not flags.any():
             raise InputError(

@@ -26,6 +26,7 @@ PathLike = str | os.PathLike[str]
 Paths = PathLike | Sequence[PathLike]
 Bounds = tuple[npt.ArrayLike, npt.ArrayLike]  # lowest and highest action: one number each, or one per column
 SMALL, MOST_IN_SMALL = 1_000_000, 100_000_000  # bytes of a small file, and of the data that it may declare
+BYTES_OF_ROW = 64
 MOST_PER_BYTE = 1000  # of a larger file; gzip reaches this where all bytes are the same
 
 
@@ -250,10 +251,15 @@ def single_path(paths: Paths) -> Path:
     return Path(paths if isinstance(paths, str | os.PathLike) else paths[0])
 
 
-def check_declared_size(path: Path, declared: int) -> None:
-    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    size = sum(each.stat().st_size for each in files if each.is_file())
+def check_declared_size(path: Path, declared: int, *, rows: int = 0) -> None:
+    """Refuse a file, or a folder, that declares far more data than it can hold, before any is read.
+
+    `declared` counts the bytes of the columns; each of the rows takes some more, for its episode and step.
+    """
+    declared += BYTES_OF_ROW * rows
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    files = inside if path.is_dir() else iter([path])
+    size = sum(os.path.getsize(each) for each in files if os.path.isfile(each))
     if declared > (MOST_IN_SMALL if size < SMALL else MOST_PER_BYTE * size):
         raise InputError(
             f"there are {size:,} bytes, but they declare {declared:,} bytes of data: they are damaged, or "

@@ -268,8 +268,8 @@ def _table(path: Path, features: Features, episodes: list[Episode]) -> pa.Table:
             [str(path / file) for file in files], format="parquet", filesystem=LocalFileSystem()
         )
         declared = sum(declared_size(fragment.metadata) for fragment in parts.get_fragments())
-        check_declared_size(path, declared)
         rows, frames = parts.count_rows(), sum(each.length for each in episodes)
+        check_declared_size(path, declared, rows=rows)
         names = {*parts.schema.names}
     if rows != frames:
         raise InputError(f"the list of episodes declares {frames} frames, but the data files hold {rows}.")

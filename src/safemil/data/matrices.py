@@ -18,7 +18,6 @@ from safemil.data.parts import Loaded, floats, is_list, is_number
 from safemil.errors import InputError
 
 ENTRY_NAMES = b"safemil entries"  # key of a field's metadata: the names of the entries of its lists, as JSON
-COLUMNS_AT_ONCE = 8  # read together: Arrow holds some megabytes for each column that it decodes
 LARGEST = float(np.finfo(np.float32).max)
 
 Write = Callable[[int, slice, npt.NDArray[Any]], None]  # of a block: first row, columns, numbers
@@ -88,21 +87,21 @@ def read_matrix(
     low, high = np.full(len(entries), np.inf), np.full(len(entries), -np.inf)
     seen = Seen(np.zeros(len(entries), np.int64), low, high)
     with np.errstate(over="ignore", invalid="ignore"):  # what float32 can't hold becomes inf, and is noted
-        for start in range(0, len(columns), COLUMNS_AT_ONCE):
-            some, row = columns[start : start + COLUMNS_AT_ONCE], 0
-            first = held.index(some[0])
-            width = sum(held.count(name) for name in some)
-            for each in loaded:
+        row = 0
+        for each in loaded:
+            for start in range(0, len(columns), each.columns_at_once):
+                some = columns[start : start + each.columns_at_once]
+                counts = [held.count(name) for name in some]
+                first, end = held.index(some[0]), row
                 for batch in each.batches(some):
-                    block = np.empty((batch.num_rows, width), dtype)
+                    block = np.empty((batch.num_rows, sum(counts)), dtype)
                     place = 0
-                    for name, array in zip(some, batch.columns, strict=True):
-                        count = held.count(name)
-                        into = block[:, place : place + count]
-                        _fill(into, array, name, seen, first + place)
+                    for name, count, array in zip(some, counts, batch.columns, strict=True):
+                        _fill(block[:, place : place + count], array, name, seen, first + place)
                         place += count
-                    write(row, slice(first, first + width), block)
-                    row += batch.num_rows
+                    write(end, slice(first, first + place), block)
+                    end += batch.num_rows
+            row = end
     return seen
 
 
@@ -122,7 +121,7 @@ def _fill(into: npt.NDArray[Any], array: pa.Array, name: str, seen: Seen, first:
     seen.empty[entries] += empty
     low, high = values.min(), values.max()
     if not (low >= -LARGEST and high <= LARGEST):  # tell which columns
-        low, high = values.min(axis=0), values.max(axis=0)
+        low, high = ([each(column) for column in values.T] for each in (np.min, np.max))
     _note(seen, entries, low, high)
 
 

@@ -170,7 +170,7 @@ def _matrix(
         ]
         for name in placed
     }
-    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block))
+    check_declared_size(storage.path, 8 * int(rows.sum()) * len(block), rows=int(rows.sum()))
     values = np.empty((int(rows.sum()), len(block)), dtype)
     for name, (columns, entries) in placed.items():
         whole = entries == [*range(leaves[name].width or 0)] and columns == [

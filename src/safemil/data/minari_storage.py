@@ -1,5 +1,6 @@
 """Storage formats of Minari: arrays of episodes in one HDF5 file, or in an Arrow or Parquet file each."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -93,7 +94,8 @@ def _in_arrow(path: Path, format: str) -> Storage:
         if name not in tables[episode].column_names:
             here = listed(tables[episode].column_names)
             raise InputError(f'episode {episode} has no "{name}" (here: {here}).')
-        return pa.concat_arrays(tables[episode][name].chunks)
+        chunks = tables[episode][name].chunks
+        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
     def array(episode: int, keys: Keys) -> Array:
         found = column(episode, str(keys[0]))
@@ -112,7 +114,8 @@ def _in_arrow(path: Path, format: str) -> Storage:
 
 def _episode_table(folder: Path, format: str) -> pa.Table:
     """Table of an episode; one in Arrow stays on the disk until its columns are used."""
-    files = [str(file) for file in sorted(folder.glob(f"*.{format}"))]
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    files = [os.path.join(folder, name) for name in names if name.endswith(f".{format}")]
     if not files:
         raise InputError(f"there is no .{format} file in {folder.name}, the folder of an episode.")
     return pa.concat_tables(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from safemil.data.interchange import (
     bounds_to_json,
     check_declared_size,
 )
+from safemil.data.parquet_footer import values_declared
 from safemil.data.parts import ROWS_AT_ONCE, Loaded, Part
 from safemil.data.table import from_parts
 from safemil.data.table_writing import to_table, written_flags
@@ -27,6 +29,7 @@ from safemil.errors import InputError
 SUFFIXES: tuple[str, ...] = (".parquet",)
 MAGIC = b"PAR1"
 METADATA = b"safemil"
+ROWS_DECODED, ROWS_PEEKED = 65536, 256
 BUFFER = 1 << 16  # bytes of a column that are read at once; Arrow would hold the whole column otherwise
 
 
@@ -40,7 +43,7 @@ def read(path: Path, options: Options) -> Contents:
 
 def part(path: Path) -> Part:
     """Open a file as one part of a log; only its description is read."""
-    with _damage(), pq.ParquetFile(path) as file:
+    with _damage(), _buffered(path) as file:
         _check_size(path, file)
         schema = file.schema_arrow
     noted = (schema.metadata or {}).get(METADATA)
@@ -51,6 +54,8 @@ def part(path: Path) -> Part:
 
 class File(Loaded):
     """Columns of a file, read when they are asked for."""
+
+    columns_at_once = 8  # Arrow holds some megabytes for each column that it decodes
 
     def __init__(self, path: Path, names: Sequence[str], schema: pa.Schema) -> None:
         self.path = path
@@ -65,15 +70,14 @@ class File(Loaded):
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         texts = 0
-        with _damage(), self._opened_for_batches() as file:
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names)):
+        with _damage(), _buffered(self.path, self.texts) as file:
+            for batch in _ahead(file.iter_batches(ROWS_DECODED, columns=list(names), use_threads=False)):
                 if self.texts:
                     texts += sum(map(_text_size, batch.columns))
                     check_declared_size(self.path, texts)
-                yield batch.cast(self._plain(batch.schema)).select(list(names))
-
-    def _opened_for_batches(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self.path, read_dictionary=self.texts, buffer_size=BUFFER, pre_buffer=False)
+                    batch = batch.cast(self._plain(batch.schema))
+                for row in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    yield batch.slice(row, ROWS_AT_ONCE).select(list(names))
 
     def _plain(self, found: pa.Schema) -> pa.Schema:
         """The schema with text written out, as the file declares it."""
@@ -83,7 +87,21 @@ class File(Loaded):
         )
 
     def peek(self, name: str) -> Iterator[pa.RecordBatch]:
-        yield from self.batches([name])
+        with _damage(), _buffered(self.path) as file:
+            yield from file.iter_batches(ROWS_PEEKED, columns=[name])
+
+
+def _buffered(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:
+    return pq.ParquetFile(path, read_dictionary=[*texts], buffer_size=BUFFER, pre_buffer=False)
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Decode the next batch on another core while one is used."""
+    with ThreadPoolExecutor(1) as decoder:
+        coming = decoder.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = decoder.submit(next, batches, None)
+            yield batch
 
 
 def declared_size(metadata: pq.FileMetaData) -> int:
@@ -96,12 +114,10 @@ def declared_size(metadata: pq.FileMetaData) -> int:
 
 
 def _check_size(path: Path, file: pq.ParquetFile) -> None:
-    """Compare what a file declares with its size; for columns of lists, what the first row holds counts."""
-    check_declared_size(path, declared_size(file.metadata))
+    """Compare what a file declares with its size; each entry of a list counts."""
+    check_declared_size(path, declared_size(file.metadata), rows=file.metadata.num_rows)
     if any(pa.types.is_nested(field.type) for field in file.schema_arrow):
-        for first in file.iter_batches(1):
-            check_declared_size(path, first.nbytes * file.metadata.num_rows)
-            return
+        check_declared_size(path, 8 * values_declared(path))
 
 
 def _text_size(column: pa.Array | pa.ChunkedArray) -> int:

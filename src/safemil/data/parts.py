@@ -23,7 +23,9 @@ ROWS_AT_ONCE = 16384
 
 
 class Loaded:
-    """The columns of a part that are needed."""
+    """The columns of a part that are needed. Each is read once, and is then let go."""
+
+    columns_at_once = 1 << 16  # rows of a table in memory are let go as a whole
 
     def __init__(self, table: pa.Table) -> None:
         self.schema: pa.Schema = table.schema
@@ -31,14 +33,17 @@ class Loaded:
 
     def whole(self, names: Sequence[str]) -> pa.Table:
         """Read some columns as a table."""
-        return self._table.select(list(names))
+        table = self._table.select(list(names))
+        self._table = self._table.drop_columns(list(names))
+        return table
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns in the order of the file; each may be asked for once, and is let go."""
-        batches = self._table.select(list(names)).to_batches(ROWS_AT_ONCE)[::-1]
-        self._table = self._table.drop_columns(list(names))
-        while batches:
+        """Read some columns in the order of the file."""
+        batches = self.whole(names).to_batches(ROWS_AT_ONCE)[::-1]
+        for number in range(len(batches)):
             yield batches.pop()
+            if number % 16 == 15:  # Arrow would keep the memory for later
+                pa.default_memory_pool().release_unused()
 
     def peek(self, name: str) -> Iterator[pa.RecordBatch]:
         """Read one column, which stays to be asked for."""

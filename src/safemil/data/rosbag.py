@@ -18,7 +18,7 @@ import pyarrow as pa
 from safemil.arrays import Bools, Ints
 from safemil.data import bags
 from safemil.data.foreign import damage_reported, refuse_writing
-from safemil.data.interchange import Bounds, Contents, Options, listed
+from safemil.data.interchange import Bounds, Contents, Options, check_declared_size, listed
 from safemil.data.table import from_table
 from safemil.errors import InputError, unknown
 
@@ -27,6 +27,7 @@ TABLES = ("observation", "action", "other")
 KEYS = ("bags", "rate", "value", "max_age", "episode", "action_low", "action_high", *TABLES)
 LARGEST = 1 << 20  # bytes of a mapping
 MOST_STEPS = 10_000_000  # of a bag
+SMALLEST_MESSAGE = 64  # bytes, with what a bag keeps beside it
 FIELD = re.compile(r"(?P<topic>/[\w/]+)\.(?P<path>[A-Za-z]\w*(\[\d+\]|\.[A-Za-z]\w*)*)")
 MAPPING = """bags = ["*.mcap"]
 rate = 10
@@ -204,6 +205,7 @@ def _episodes(recipe: Recipe, path: Path, name: str) -> pa.Table:
     with damage_reported(name):
         series = _series(path, fields, name)
     ticks = _ticks(recipe, series, name)
+    check_declared_size(path, 8 * len(ticks) * (len(fields) + 1), rows=len(ticks))
     columns = {column: _at(ticks, series[column], recipe) for column in fields}
     present = np.logical_and.reduce([columns[column][1] for column in (*recipe.observation, *recipe.action)])
     kept, ids = _cut(columns.pop("episode", None), present, name)
@@ -227,7 +229,9 @@ def _series(path: Path, fields: Mapping[str, Field], name: str) -> dict[str, Ser
     times: dict[str, list[int]] = {topic: [] for topic in wanted}
     values: dict[str, list[float | str]] = {column: [] for column in fields}
     with bags.opened(path, wanted) as bag:
-        for message in bag.messages:
+        for number, message in enumerate(bag.messages):
+            if number % 10_000 == 0:
+                check_declared_size(path, number * SMALLEST_MESSAGE)
             times[message.topic].append(message.time)
             for column in wanted[message.topic]:
                 values[column].append(_value(fields[column], message.content, column))

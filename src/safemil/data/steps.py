@@ -154,12 +154,16 @@ def gap_limit(max_gap: float | str, steps: Steps, name: str) -> float:
 
 def describe_gaps(steps: Steps, episodes: Ints, where: Callable[[int], str]) -> list[str]:
     """Say how many steps are missing and how irregular they are; rows are sorted."""
-    inside = np.flatnonzero(np.diff(episodes) == 0)
-    if not steps.measured or not inside.size:
+    same = episodes[1:] == episodes[:-1]
+    if not steps.measured or not same.any():
         return []
-    differences = steps.seconds(np.diff(steps.order)[inside])
+    every = np.diff(steps.order)
+    if not ((every != every[np.argmax(same)]) & same).any():
+        return []
+    inside = np.flatnonzero(same)
+    differences = steps.seconds(every[inside])
     usual = float(np.median(differences))
-    if not usual or (differences == usual).all():
+    if not usual:
         return []
     unit, notes = " s" if steps.timed else "", []
     left_out = np.where(differences > MISSING * usual, np.rint(differences / usual) - 1, 0)

@@ -38,7 +38,7 @@ def read(path: Path, options: Options) -> Contents:
         return _checked(shards.Stored(path, described))
     try:
         if not (path / ARRAYS).is_file():  # opening a named pipe would wait for a writer
-            raise FileNotFoundError("it is no file")
+            raise FileNotFoundError("it is not a file")
         arrays = load_file(path / ARRAYS)
     except (SafetensorError, OSError, AttributeError) as error:  # NumPy has no attribute for 8-bit floats
         raise InputError(f"{ARRAYS} is missing or damaged: {error}") from error

@@ -268,18 +268,21 @@ def _raw_columns(observations: Observations, actions: Actions) -> list[dict[str,
 
 def _numbering(rows: Rows, acting: Bools, lengths: Ints) -> tuple[bool, Ints]:
     """Whether steps are consecutive whole numbers, and the first of each episode (else 0)."""
-    steps, starts = rows.steps.order[acting], starts_of(lengths)
-    inside = np.ones(len(steps), bool)
-    inside[starts] = False
-    if rows.steps.logged.dtype.kind == "i" and (np.diff(steps)[inside[1:]] == 1).all():
-        return True, steps[starts]
+    if rows.steps.logged.dtype.kind == "i":
+        steps = rows.steps.order if acting.all() else rows.steps.order[acting]
+        starts = starts_of(lengths)
+        inside = np.ones(len(steps), bool)
+        inside[starts] = False
+        if not ((np.diff(steps) != 1) & inside[1:]).any():
+            return True, steps[starts]
     return False, np.zeros(len(lengths), np.int64)
 
 
 def _after_gap(rows: Rows, acting: Bools, options: Options, name: str) -> Bools:
     """Steps that come more than the largest gap after the one before."""
-    episodes, found = rows.episodes[acting], np.zeros(int(acting.sum()), bool)
+    found = np.zeros(int(acting.sum()), bool)
     if options.max_gap is not None:
+        episodes = rows.episodes[acting]
         limit = gap_limit(options.max_gap, rows.steps, name)
         differences = rows.steps.seconds(np.diff(rows.steps.order[acting]))
         found[1:] = (differences > limit) & (np.diff(episodes) == 0)

@@ -446,6 +446,9 @@ def check_finite(
     what: str, values: npt.NDArray[Any], where: Callable[[int], str], names: Sequence[str] | None = None
 ) -> None:
     """Refuse NaN and infinity in (rows, columns), and name the first one's column and row."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):  # one pass without further memory; large numbers may add up to infinity
+            return
     finite = np.isfinite(values)
     if not finite.all():
         row, column = first_true(~finite)

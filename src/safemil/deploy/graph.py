@@ -125,7 +125,7 @@ class Graph:
         known |= {name: np.zeros((1, width), np.float32) for name, width in self.inputs.items()}
         for node in self.nodes:
             if node.op not in OPERATORS or node.attributes.keys() != ATTRIBUTES.get(node.op, set()):
-                raise InputError(f'its node "{node.op}" is none that this version knows')
+                raise InputError(f'this version does not know its operation "{node.op}"')
             arguments = [known[name] for name in node.inputs]
             if _largest(node.op, arguments) > MOST_VALUES:
                 raise InputError(f"its node {node.output} has more than {MOST_VALUES} values")

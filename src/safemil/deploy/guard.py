@@ -148,6 +148,6 @@ class Guard:
             raise
         except storage.DAMAGED as error:
             raise InputError(
-                f"{name} is no guard, or damaged ({error}); write it with `safemil guard`."
+                f"{name} is not a guard, or is damaged ({error}); write it with `safemil guard`."
             ) from None
         return Guard(Model.from_bytes(model, name), *numbers)

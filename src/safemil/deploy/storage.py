@@ -76,7 +76,7 @@ def from_bytes(content: bytes, name: str) -> tuple[Graph, dict[str, Any]]:
 def _split(content: bytes) -> tuple[dict[str, Any], memoryview]:
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > min(MOST_HEADER, len(content) - 8):
-        raise InputError("it is no safetensors file, or cut short")
+        raise InputError("it is not a safetensors file, or is cut short")
     return json.loads(content[8 : 8 + length]), memoryview(content)[8 + length :]
 
 

@@ -54,13 +54,20 @@ def gather(
     piles: Mapping[str, Paths],
     options: Options,
     *,
+    noted: bool = False,
     compare: Path | None = None,
     task: str | None = None,
 ) -> Material:
-    """Read everything; `piles` by name are read as `options` say, or as training did if none are given."""
+    """Read everything; `piles` by name are read as `options` say, or as training did if none are given.
+
+    Piles that are `noted`, by the run and not by the user, must be those that it was trained on.
+    """
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    if noted:
+        for name, pile in contents.items():
+            directory.require_learned(name, pile.trajectories.content_hash())
     unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
     truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
@@ -112,9 +119,7 @@ def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Conte
             return found
         warnings.warn(f"{beside} holds other episodes than {path}; left out.", InputWarning, stacklevel=2)
     if unlabeled.costs is not None and not np.isfinite(unlabeled.costs.astype(np.float64)).all():
-        warnings.warn(
-            f"some costs in {path} are not finite; hindsight is left out.", InputWarning, stacklevel=2
-        )
+        warnings.warn(f"some costs in {path} are not finite; they are left out.", InputWarning, stacklevel=2)
         return replace(unlabeled, costs=None, rewards=None)
     return unlabeled
 

@@ -32,17 +32,18 @@ def write_run(
     piles: Mapping[str, Paths],
     options: Options,
     *,
+    noted: bool = False,
     compare: Path | None = None,
     task: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
-    """Write the report of a run."""
+    """Write the report of a run; `noted` piles are those that the run itself names."""
     from safemil.report.inputs import gather
     from safemil.report.run_page import context
 
     _check_out(out, overwrite=overwrite)
-    material = gather(path, piles, options, compare=compare, task=task)
+    material = gather(path, piles, options, noted=noted, compare=compare, task=task)
     _write(out, "run.html", context(material, progress=progress))
 
 

@@ -72,7 +72,7 @@ class TaskEnv(gymnasium.Env[Doubles, npt.NDArray[np.floating]]):
             return None
         if self._painter is None:
             if self.task.painter is None:
-                raise InputError("nothing draws this task; make it without a render_mode.")
+                raise InputError("this task has no painter; make it without a render_mode.")
             self._painter = self.task.painter(self.worlds, *self._size)
         return self._painter.draw()
 

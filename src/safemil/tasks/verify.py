@@ -80,7 +80,7 @@ class Replay:
 def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
     """A recording and the name of its task."""
     if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
-        raise InputError(f"{path} is no file; need an .npz as docs/tasks.md describes.")
+        raise InputError(f"{path} is not a file; need an .npz as docs/tasks.md describes.")
     try:
         with zipfile.ZipFile(path) as packed:
             check_declared_size(Path(path), sum(each.file_size for each in packed.infolist()))
@@ -89,7 +89,7 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Recording]:
     except InputError:
         raise
     except (ValueError, EOFError, AttributeError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no recording; need an .npz as docs/tasks.md describes.") from error
+        raise InputError(f"{path} is not a recording; need an .npz as docs/tasks.md describes.") from error
     name = _task(path, recording)
     catalog.task(name)
     needed = next((keys for family, keys in NEEDED.items() if family in name), None)
