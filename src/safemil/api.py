@@ -27,6 +27,7 @@ from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
+from safemil.data.sources import Episodes
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
@@ -361,7 +362,7 @@ class Run:
 def train(
     algorithm: Any,
     *,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None = None,
     preferred: Trajectories | None = None,
     annotations: Annotations | None = None,
@@ -377,6 +378,7 @@ def train(
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    device_gb: float = 1.0,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -394,6 +396,9 @@ def train(
     and at the end; the values of each seed that it returns are added to the metrics. It does not change
     training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
+
+    Unlabeled episodes of more than `device_gb` gigabytes stay on the host, and those of a store in shards in
+    its files: only the steps of an update are copied to the device. The draws are the same.
     """
     found, config = configure(algorithm, preset, settings)
     judged_after = found.judged_after and found.judged_after(config)
@@ -403,8 +408,9 @@ def train(
     if out is not None:
         _check_findable(found)
         if resume and not is_free(Path(out)):
-            unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
-    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+            unlabeled = _resumed_columns(_schema_of(RunDirectory(out)), unlabeled)
+    if isinstance(unlabeled, Trajectories):
+        unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     preferred = _known_good(found, unlabeled, nonpreferred, preferred)
     offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
@@ -416,7 +422,8 @@ def train(
     hashes = _hashes(unlabeled, **needed)
     unlabeled = _without(preferred, unlabeled)
     scaler = Scaler.of(unlabeled)
-    data = Dataset.of(scaler, unlabeled, **needed)
+    size = 4 * unlabeled.steps * (unlabeled.observation_size + unlabeled.action_size)
+    data = Dataset.of(scaler, unlabeled, **needed, on_host=size > device_gb * 1e9)
     others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
@@ -435,6 +442,19 @@ def train(
     finally:
         recorder.close()
     return run
+
+
+def _resumed_columns(schema: Schema, unlabeled: Episodes) -> Episodes:
+    """Put columns into the order that the run has; those of a store in its files must be in it."""
+    if isinstance(unlabeled, Trajectories):
+        return schema.match(unlabeled)
+    for kind in ("observation_names", "action_names", "action_categories"):
+        if getattr(schema, kind) != getattr(unlabeled, kind):
+            raise InputError(
+                f"the run was begun with other data: `{kind}` is {getattr(schema, kind)} there and "
+                f"{getattr(unlabeled, kind)} here; resume with the same."
+            )
+    return unlabeled
 
 
 def configure(algorithm: Any, preset: str | None, settings: Mapping[str, object]) -> tuple[Algorithm, Any]:
@@ -614,7 +634,7 @@ def _padded(
 
 
 def _evidence(
-    run: Run, data: Dataset, unlabeled: Trajectories, nonpreferred: Trajectories | None
+    run: Run, data: Dataset, unlabeled: Episodes, nonpreferred: Trajectories | None
 ) -> Evidence | None:
     """Evidence of the first seed, where the algorithm judges episodes that it held out."""
     judge = run._algorithm.judgements
@@ -698,7 +718,7 @@ def _check_findable(algorithm: Algorithm) -> None:
 
 def _fitting(
     algorithm: Algorithm,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None,
     annotations: Annotations | None,
 ) -> Trajectories | None:
@@ -728,7 +748,7 @@ def _fitting(
 
 def _known_good(
     algorithm: Algorithm,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None,
     preferred: Trajectories | None,
 ) -> Trajectories | None:
@@ -750,9 +770,9 @@ def _known_good(
     return preferred
 
 
-def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+def _without(preferred: Trajectories | None, unlabeled: Episodes) -> Episodes:
     """Unlabeled episodes that are not among those known to be good."""
-    if preferred is None:
+    if preferred is None or not isinstance(unlabeled, Trajectories):
         return unlabeled
     known = shared_episodes(unlabeled, preferred)
     others = np.setdiff1d(np.arange(len(unlabeled)), known)
@@ -761,8 +781,8 @@ def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Traject
     return unlabeled.take(others) if len(known) else unlabeled
 
 
-def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, **others}
+def _hashes(unlabeled: Episodes, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles: dict[str, Any] = {"unlabeled": unlabeled, **others}
     return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 

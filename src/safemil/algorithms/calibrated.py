@@ -29,7 +29,17 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from safemil.algorithms.cloning import Optimiser
-from safemil.data.sampling import Dataset, Moments, Pile, draw_below, episode_sums, map_steps, moments, spread
+from safemil.data.sampling import (
+    Blocks,
+    Dataset,
+    Moments,
+    Pile,
+    draw_below,
+    episode_sums,
+    map_steps,
+    moments,
+    spread,
+)
 from safemil.networks import ScalarNet
 from safemil.ranks import pairs_won, share_like
 
@@ -178,11 +188,11 @@ def draw_steps(
     incidents = len(piles[0].lengths)
     places = jnp.minimum(episode, incidents - 1), jnp.maximum(episode - incidents, 0)
     rows = [
-        jnp.minimum(pile.starts[place] + offset, len(pile.observations) - 1)
+        jnp.minimum(pile.starts[place] + offset, pile.steps - 1)
         for pile, place in zip(piles, places, strict=True)
     ]
-    rows[0] = near.rows[rows[0]]
     first = (episode < incidents)[:, None]
+    rows = [near.rows[rows[0]], jnp.where(first[:, 0], 0, rows[1])]  # steps that are not taken cost nothing
     observations, actions = (
         jnp.where(first, one[rows[0]], other[rows[1]])
         for one, other in zip(*((pile.observations, pile.actions) for pile in piles), strict=True)
@@ -351,6 +361,8 @@ def out_of_bag(
 
     The networks pass over the pile one after the other, which takes half of the time of all at once.
     """
+    if pile.blocks is not None:
+        return _in_blocks(cost, heldout, pile, pile.blocks)
 
     def add(total: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, Array]:
         first, second, unseen = member
@@ -358,8 +370,63 @@ def out_of_bag(
         return total + logits * spread(unseen, pile), _episode_scores(logits, pile)
 
     members = cost.first, cost.second, heldout.astype(jnp.float32)
-    total, alone = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
+    total, alone = jax.lax.scan(add, jnp.zeros(pile.steps), members)
     return _episode_scores(total / spread(_unseeing(heldout), pile), pile), alone
+
+
+def _in_blocks(
+    cost: CalibratedCost, heldout: Bool[Array, "M episodes"], pile: Pile, blocks: Blocks
+) -> tuple[Float[Array, "aggregates episodes"], Float[Array, "M aggregates episodes"]]:
+    """Score the episodes of a pile on the host a block at a time, so that no array has an entry per step."""
+    last, unseeing = len(pile.lengths) - 1, _unseeing(heldout)
+
+    def score(block: Blocks) -> tuple[Array, Array]:
+        places = jnp.minimum(block.first + jnp.arange(pile.block_episodes), last)
+        lengths = jnp.where(jnp.arange(pile.block_episodes) < block.episodes, pile.lengths[places], 0)
+        ends, row = jnp.cumsum(lengths), jnp.arange(pile.block_rows)
+        episode = jnp.searchsorted(ends, row, side="right")  # beyond the last one where the block is shorter
+        rows = jnp.minimum(pile.starts[block.first] + row, pile.steps - 1)
+        steps, seen = (pile.observations[rows], pile.actions[rows]), jnp.minimum(places[episode], last)
+
+        def add(total: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, Array]:
+            first, second, unseen = member
+            logits = first(*steps) + second(*steps)
+            return total + logits * unseen[seen], _scores(logits, episode, lengths)
+
+        members = cost.first, cost.second, heldout.astype(jnp.float32)
+        total, alone = jax.lax.scan(add, jnp.zeros(pile.block_rows), members)
+        return _scores(total / unseeing[seen], episode, lengths), jnp.moveaxis(alone, 0, -1)
+
+    scores, alone = jax.lax.map(score, blocks)  # (blocks, aggregates, episodes), and with M
+    number = jnp.arange(pile.block_episodes)[None, :]
+    inside = number < blocks.episodes[:, None]
+    place = jnp.where(inside, blocks.first[:, None] + number, last + 1).reshape(-1)
+
+    def in_order(
+        values: Array,
+    ) -> Array:  # (blocks, aggregates, episodes, ...)
+        flat = jnp.moveaxis(values, 1, 0).reshape(len(AGGREGATES), -1, *values.shape[3:])
+        empty = jnp.zeros((len(AGGREGATES), last + 2, *values.shape[3:]))
+        return empty.at[:, place].set(flat)[:, : last + 1]
+
+    return in_order(scores), jnp.moveaxis(in_order(alone), -1, 0)
+
+
+def _scores(
+    values: Float[Array, " rows"], episode: Int[Array, " rows"], lengths: Int[Array, " episodes"]
+) -> Float[Array, "aggregates episodes"]:
+    """`_episode_scores` of a block, whose last rows may belong to no episode."""
+    episodes = len(lengths)
+    descending = -jax.lax.sort((episode, -values), num_keys=2)[1]
+    starts = jnp.append(jnp.cumsum(lengths) - lengths, len(values))
+    place = jnp.arange(len(values)) - starts[episode]
+    scores = []
+    for share in AGGREGATES:
+        count = jnp.maximum(jnp.ceil(share * lengths), 1)
+        chosen = place < jnp.append(count, 0)[episode]
+        sums = jax.ops.segment_sum(jnp.where(chosen, descending, 0), episode, num_segments=episodes + 1)
+        scores.append(sums[:episodes] / count)
+    return jnp.stack(scores)
 
 
 def _episode_scores(values: Float[Array, " steps"], pile: Pile) -> Float[Array, "aggregates episodes"]:

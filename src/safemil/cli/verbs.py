@@ -58,6 +58,7 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    device_gb: float = 1.0,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -85,6 +86,7 @@ def train(
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        device_gb: unlabeled episodes of more gigabytes stay on the host, those of a store in shards in files
     """
     from safemil import api
     from safemil.cli import Interrupted
@@ -101,7 +103,7 @@ def train(
     paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
     if preferred is not None:
         paths["preferred"] = preferred
-    piles, options = _load_piles(paths, found.NEEDS, options)
+    piles, options = _load_piles(paths, found.NEEDS, options, device_gb)
     if task is not None:
         from safemil.evaluate import check_fits, curve
 
@@ -122,6 +124,7 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            device_gb=device_gb,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -294,11 +297,24 @@ def _pile_paths(
 
 
 def _load_piles(
-    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options"
+    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options", device_gb: float
 ) -> tuple[dict[str, Any], "Options"]:
-    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns."""
-    from safemil.data.formats import read_piles
+    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns.
 
+    The unlabeled episodes of a store in shards that is larger than `device_gb` stay in their files.
+    """
+    from safemil.data import Annotations
+    from safemil.data.formats import read_piles
+    from safemil.data.interchange import single_path
+    from safemil.data.store import stored
+
+    found = None if options.tells_incidents else stored(single_path(paths["unlabeled"]))
+    if found is not None and found.nbytes > device_gb * 1e9:
+        others = {name: path for name, path in paths.items() if name != "unlabeled"}
+        kept: dict[str, Any] = {name: each.trajectories for name, each in read_piles(others, options).items()}
+        if "annotations" in needs:
+            kept["annotations"] = Annotations(*map(found.needed_per_step, ("rewards", "costs")))
+        return kept | {"unlabeled": found}, options
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
         name: each.trajectories

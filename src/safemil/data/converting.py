@@ -171,6 +171,7 @@ def _finish(out: Path, state: dict[str, Any], *, is_sorted: bool) -> Stored:
         "step_zone": state.get("step_zone"),
         "shards": len(written),
         "sorted": is_sorted,
+        "reading": state.get("resolved"),
         "hashes": {"content": "", "annotations": ""},
         "manifest": state["manifest"],
     }

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safemil.arrays import Floats, Ints
 from safemil.data.incidents import piles_of
 from safemil.data.interchange import Contents, Options
+from safemil.data.sources import Episodes
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 
 SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
@@ -147,7 +148,7 @@ def describe(
     )
 
 
-def shared_episodes(a: Trajectories, b: Trajectories) -> Ints:
+def shared_episodes(a: Episodes, b: Episodes) -> Ints:
     """Numbers of the episodes of `a` whose observations and actions are also those of an episode of `b`.
 
     >>> walk = Trajectories(np.arange(6).reshape(6, 1), np.zeros((6, 1)), lengths=[1, 2, 3])
@@ -262,14 +263,15 @@ def _outliers(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iterat
         yield int(episode), f"{observed[column].name} is {times:.0f} deviations from its mean"
 
 
-def _episode_digests(trajectories: Trajectories) -> Iterator[bytes]:
+def _episode_digests(episodes: Episodes) -> Iterator[bytes]:
     """SHA-256 of the observations and actions of each episode."""
-    for start, length in zip(trajectories.starts, trajectories.lengths, strict=True):
-        rows = slice(start, start + length)
-        digest = hashlib.sha256(f"{length} ".encode())
-        digest.update(trajectories.observations[rows].data)
-        digest.update(trajectories.actions[rows].data)
-        yield digest.digest()
+    for block in episodes.blocks():
+        for start, length in zip(block.starts, block.lengths, strict=True):
+            rows = slice(start, start + length)
+            digest = hashlib.sha256(f"{length} ".encode())
+            digest.update(block.observations[rows].data)
+            digest.update(block.actions[rows].data)
+            yield digest.digest()
 
 
 def _spread(values: npt.NDArray[Any]) -> Spread:

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from safemil.arrays import Bools, Floats, Ints
-from safemil.data.interchange import Contents
+from safemil.data.interchange import Contents, Options
 from safemil.data.trajectories import (
     CONTENT,
     HASHED_IF_ANY,
@@ -151,7 +151,8 @@ class Stored:
             None if (names := described.get(kind)) is None else (*names,) for kind in NAMES
         )
         self.step_zone = described.get("step_zone")
-        self.reading = None
+        noted = described.get("reading")
+        self.reading = None if noted is None else Options.from_dict(noted)  # how the log was read
         self._check_sizes()
         lengths = self._joined("lengths")
         ids = self._ids()
@@ -247,6 +248,13 @@ class Stored:
         parts = [shard.arrays.get(name, none) for shard, none in zip(self.shards, empty, strict=True)]
         return np.concatenate(parts)[self._rows_in_shards(np.arange(self.steps))]
 
+    def needed_per_step(self, name: str) -> npt.NDArray[Any]:
+        """Array with an entry for each step, which the store must have."""
+        found = self.per_step(name)
+        if found is None:
+            raise InputError(f"need rewards and costs for this, but the store has no {name}.")
+        return found
+
     @property
     def after_gap(self) -> Bools:
         found = self.per_step("after_gap")
@@ -331,6 +339,7 @@ class Stored:
             observation_names=self.observation_names,
             action_names=self.action_names,
             action_categories=self.action_categories,
+            reading=self.reading,
             owned=True,
         )
 

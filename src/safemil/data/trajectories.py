@@ -6,7 +6,7 @@ see them by accident.
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -250,6 +250,10 @@ class Trajectories:
         number = self.first_steps[episode] + row - self.starts[episode]
         step = number if self.step_values is None else self.step_values[row]
         return f"episode {self.ids[episode]}, step {step}"
+
+    def blocks(self) -> "Iterator[Trajectories]":
+        """All episodes at once; those of a store come in several blocks."""
+        yield self
 
     def by_episode(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Cut an array with one entry per step into one array per episode."""
