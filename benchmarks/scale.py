@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ def episodes(count: int, first: int, *, bad: bool, seed: int) -> pa.Table:
     """Walks in which bad episodes have a shifted first column."""
     rng = np.random.default_rng(seed)
     rows = count * LENGTH
-    columns = {
+    columns: dict[str, Any] = {
         "episode": np.repeat(np.arange(first, first + count), LENGTH),
         "step": np.tile(np.arange(LENGTH), count),
     }

@@ -88,6 +88,11 @@ class Run:
         return self._algorithm.cost is not None
 
     @property
+    def schema(self) -> Schema:
+        """Columns of the training data: names, bounds and ranges."""
+        return self._schema
+
+    @property
     def observation_size(self) -> int:
         return self._schema.observation_size
 

@@ -1,7 +1,7 @@
 """`safemil train`, `safemil score` and `safemil algorithms`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -142,24 +142,36 @@ def score(
     append: bool = False,
     top: int = 10,
     overwrite: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    workers: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     reading: ReadingFlags = READING,
-) -> None:
+) -> int:
     """Compute the risk of each step of each episode.
 
     safemil score runs/first logs.parquet --out risk.parquet
+
+    If --out is a folder, each file of logs gets a file of risks in it, under the same folders; the same
+    command goes on after it was stopped, and ends with exit code 1 if a file failed.
 
     Args:
         run: run folder
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
-            several seeds, the risk's standard deviation over them too
+            several seeds, the risk's standard deviation over them too; or a folder, for a name without ending
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
-        overwrite: replace the file
+        overwrite: replace the file, or the files in the folder
+        engine: what scores the files of a folder: processes on this machine, or Ray
+        workers: how many files at once (default: one per core)
     """
+    from safemil.errors import InputError
+
+    if not out.suffix:
+        return _score_files(run, path, out, append, top, overwrite, engine, workers, reading)
+    if engine != "local" or workers is not None:
+        raise InputError("--engine and --workers are for many files: let --out be a folder.")
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
-    from safemil.errors import InputError
     from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
@@ -183,6 +195,34 @@ def score(
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     say(out)
+    return 0
+
+
+def _score_files(
+    run: Path,
+    paths: tuple[Path, ...],
+    out: Path,
+    append: bool,
+    top: int,
+    overwrite: bool,
+    engine: str,
+    workers: int | None,
+    reading: ReadingFlags,
+) -> int:
+    """Score every file on its own; return 1 if one failed."""
+    from safemil import fleet
+    from safemil.errors import InputError
+
+    if append:
+        raise InputError("--append writes one file; give --out a name that ends in .parquet or .csv.")
+    content = fleet.prepare(run, reading.options())
+    found = fleet.score_files(content, paths, out, engine=engine, workers=workers, overwrite=overwrite)
+    console = _console()
+    for line in found.lines():
+        console.print(line, highlight=False, markup=False)
+    console.print(found.riskiest_table(top))
+    say(out)
+    return int(bool(found.failures))
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:

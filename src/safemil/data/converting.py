@@ -38,6 +38,10 @@ ROWS = 1 << 18  # of a piece of a table, at least
 LARGEST_SHARD = 1 << 28  # bytes, of which three times as much is in memory while it is written
 
 
+class ScatteredError(InputError):
+    """The rows of an episode are not together in a file."""
+
+
 class Piece(NamedTuple):
     """Whole episodes of a log, and where the next ones begin."""
 
@@ -214,7 +218,11 @@ def _pieces(files: Sequence[File], options: Options, start: tuple[int, int]) -> 
             raise InputError(f"{files[0].path} and {file.path} record different action bounds; give them.")
         bounds = recorded
         first = start[1] if number == start[0] else 0
-        for contents, row, share in _of_table(part, file, options, first, len(files) > 1, keep_order):
+        if len(files) > 1 and options.columns.episode not in (*part.columns, *part.partition):
+            stem = file.label.rsplit("/", 1)[-1].split(".")[0]
+            part = replace(part, partition={**part.partition, options.columns.episode: stem})
+        for piece, row, share in tables_of(part, file, options, first):
+            contents = _read_piece(piece, options, keep_order)
             options = contents.resolved or options
             if labels is not None:
                 contents = _renamed(contents, labels[number])
@@ -280,31 +288,26 @@ def _names(part: Part, options: Options) -> npt.NDArray[np.str_]:
     return np.array(sorted(found))
 
 
-def _of_table(
-    part: Part, file: File, options: Options, first: int, many: bool, keep_order: bool
-) -> Iterator[tuple[Contents, int, float]]:
-    """Episodes of a table from row `first` on: contents, next row and share of the file that is read."""
+def tables_of(part: Part, file: File, options: Options, first: int = 0) -> Iterator[tuple[Part, int, float]]:
+    """Cut a table from row `first` on into parts that hold whole episodes, if the rows of each are together.
+
+    With each come the row after it and the share of the file up to there. A table without a column of
+    episodes is not cut.
+    """
     episode = options.columns.episode
     if episode not in part.columns:
-        if many and episode not in part.partition:
-            stem = file.label.rsplit("/", 1)[-1].split(".")[0]
-            part = replace(part, partition={**part.partition, episode: stem})
-        yield from_parts([part], options), 0, 1.0
+        yield part, 0, 1.0
         return
-    names = columns_of(part, options)
+    names, rows = columns_of(part, options), _row_count(file.path)
     waiting: list[pa.RecordBatch] = []
-    count, row, read_rows, rows = 0, first, 0, _row_count(file.path)
-    seen: set[Any] = set()
+    count, row, passed, seen = 0, first, 0, set[Any]()
     for batch, share in _batches(part, file, names):
-        if read_rows + batch.num_rows <= first:
-            read_rows += batch.num_rows
+        fresh = batch.slice(max(first - passed, 0))
+        passed += batch.num_rows
+        if not fresh.num_rows:
             continue
-        if read_rows < first:
-            batch = batch.slice(first - read_rows)
-            read_rows = first
-        read_rows += batch.num_rows
-        waiting.append(batch)
-        count += batch.num_rows
+        waiting.append(fresh)
+        count += fresh.num_rows
         if count < ROWS:
             continue
         table = pa.Table.from_batches(waiting)
@@ -312,16 +315,24 @@ def _of_table(
         if not end:
             continue
         row += end
-        yield (
-            _checked(table.slice(0, end), part, options, seen, keep_order),
-            row,
-            min(share if rows is None else row / rows, 0.999999),
-        )
+        done = min(share if rows is None else row / rows, 0.999999)
+        yield _cut(table.slice(0, end), part, episode, seen), row, done
         rest = table.slice(end).combine_chunks()
         waiting, count = rest.to_batches(), rest.num_rows
     if waiting:
-        table = pa.Table.from_batches(waiting)
-        yield _checked(table, part, options, seen, keep_order), row + table.num_rows, 1.0
+        yield _cut(pa.Table.from_batches(waiting), part, episode, seen), row + count, 1.0
+
+
+def _cut(table: pa.Table, part: Part, episode: str, seen: set[Any]) -> Part:
+    """A part of a part; refuse an episode that has been in an earlier one."""
+    ids = pc.unique(table.column(episode)).to_pylist()
+    if again := [name for name in ids if name in seen]:
+        raise ScatteredError(
+            f"the rows of episode {again[0]} are not all together in {part.path}; sort the file by "
+            "episode, or convert it without shards."
+        )
+    seen.update(ids)
+    return replace(part, load=lambda names, _: Loaded(table.select(names)))
 
 
 def _row_count(path: Path) -> int | None:
@@ -349,21 +360,15 @@ def _codes(column: pa.ChunkedArray) -> list[Any]:
     return [chunk.indices for chunk in encoded.unify_dictionaries().chunks]
 
 
-def _checked(table: pa.Table, part: Part, options: Options, seen: set[Any], keep_order: bool) -> Contents:
-    """Read a piece of a table; refuse an episode that has been read before."""
-    piece = replace(part, load=lambda names, _: Loaded(table.select(names)))
-    contents = from_parts([piece], options)
-    ids = contents.trajectories.ids.tolist()
-    if again := [name for name in ids if name in seen]:
-        raise InputError(
-            f"the rows of episode {again[0]} are not all together in {part.path}; sort the file by "
-            "episode, or convert it without shards."
-        )
-    seen.update(ids)
-    if not keep_order:
-        return contents
+def _read_piece(part: Part, options: Options, keep_order: bool) -> Contents:
+    """Read a part of a table, its episodes in the order of the file if asked for."""
+    contents = from_parts([part], options)
     name = options.columns.episode
-    order = {str(each): i for i, each in enumerate(pc.unique(table.column(name)).to_pylist())}
+    if not keep_order or name not in part.columns:
+        return contents
+    logged = part.load([name], ()).whole([name]).column(0)
+    order = {str(each): i for i, each in enumerate(pc.unique(logged).to_pylist())}
+    ids = contents.trajectories.ids.tolist()
     return _taken(contents, np.argsort([order[str(each)] for each in ids]))
 
 

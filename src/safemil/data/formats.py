@@ -149,11 +149,11 @@ def read(paths: Paths, options: Options) -> Contents:
 def read_like(paths: Paths, options: Options) -> Contents:
     """Read other files in the way that `options` tell; formats without columns need no such rules."""
     with _naming(paths):
-        plain = all(_describes_itself(file.path, options) for file in log_files(paths))
+        plain = all(describes_itself(file.path, options) for file in log_files(paths))
     return read(paths, Options() if plain else options)
 
 
-def _describes_itself(path: Path, options: Options) -> bool:
+def describes_itself(path: Path, options: Options) -> bool:
     """Whether a file is read without options: one without columns, or one of ours with its own columns."""
     format, wanted = recognised(path), options.columns.observation
     if format is not parquet or not isinstance(wanted, tuple):
