@@ -308,22 +308,28 @@ class Stored:
     def _episodes(self, chosen: Ints, step_values: npt.NDArray[Any] | None = None) -> Trajectories:
         width = self.observation_size
         lengths = self.lengths[chosen]
-        rows = np.empty((int(lengths.sum()), width + self.action_size), np.float32)
-        flags = {name: np.zeros(len(rows), bool) for name in HASHED_IF_ANY}
+        steps = int(lengths.sum())
+        observations = np.empty((steps, width), np.float32)
+        actions = np.empty((steps, self.action_size), np.float32)
+        flags = {name: np.zeros(steps, bool) for name in HASHED_IF_ANY}
         for episode, begin, length in zip(chosen, starts_of(lengths), lengths, strict=True):
             number = int(np.searchsorted(self._firsts, self._places[episode], side="right")) - 1
             start = int(self._places[episode] - self._firsts[number])
             shard = self.shards[number]
-            rows[begin : begin + length] = shard.rows[start : start + length]
+            rows = shard.rows[start : start + length]
+            observations[begin : begin + length], actions[begin : begin + length] = (
+                rows[:, :width],
+                rows[:, width:],
+            )
             for name, values in flags.items():
                 if name in shard.arrays:
                     values[begin : begin + length] = shard.arrays[name][start : start + length]
-        self._touched += rows.nbytes
-        if self._touched > RESIDENT // 4:
-            self.release()
+            self._touched += rows.nbytes
+            if self._touched > RESIDENT // 4:
+                self.release()
         return Trajectories(
-            np.ascontiguousarray(rows[:, :width]),
-            np.ascontiguousarray(rows[:, width:]),
+            observations,
+            actions,
             lengths,
             final_observations=self.final_observations[chosen],
             has_final=self.has_final[chosen],
