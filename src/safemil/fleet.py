@@ -18,10 +18,10 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -349,15 +349,48 @@ def score_files(
     return Outcome(summaries, failures, skipped)
 
 
-_content = b""  # of the scorer, in a worker
+class _Worker:
+    """A process that scores one file after the other, the pipe to it, and its file."""
+
+    def __init__(self, content: bytes):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.task: Task | None = None
+        self._send(content)
+
+    def begin(self, task: Task) -> None:
+        self.task = task
+        self._send((task.path, task.label))
+
+    def _send(self, what: Any) -> None:
+        with contextlib.suppress(OSError):  # a worker that has died is noticed when its outcome is read
+            self.pipe.send(what)
+
+    def outcome(self) -> tuple[bytes, str] | None:
+        """Receive risks or a reason; None if the worker has died."""
+        try:
+            risks, reason = self.pipe.recv()
+            return risks, reason
+        except (EOFError, OSError):
+            return None
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.kill()
+        self.process.join()
 
 
-def _begin(content: bytes) -> None:
-    """Prepare a worker: the parent handles Ctrl-C, and the worker ends with it."""
-    global _content
-    _content = content
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _work(pipe: Connection) -> None:
+    """Score files until the pipe closes: the main function of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError):
+        content = pipe.recv()
+        while True:
+            pipe.send(outcome(content, *pipe.recv()))
 
 
 def _end_with_parent() -> None:
@@ -377,44 +410,44 @@ def outcome(content: bytes, path: str, label: str) -> tuple[bytes, str]:
         return b"", traceback.format_exc()
 
 
-def _outcome_here(path: str, label: str) -> tuple[bytes, str]:
-    return outcome(_content, path, label)
-
-
 def _local(content: bytes, work: _Work, workers: int | None) -> None:
-    """Score files in spawned processes; if one dies, the files that were being scored are tried again."""
+    """Score files in spawned processes; if one dies, its file is tried again by another."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count, tries = workers or cores, Counter[str]()
-    task = work.next()
-    while task is not None:
-        pending: dict[Future[tuple[bytes, str]], Task] = {}
-        context = multiprocessing.get_context("spawn")
-        with (
-            _one_thread_each(),
-            ProcessPoolExecutor(count, context, initializer=_begin, initargs=(content,)) as pool,
-        ):
-            try:
-                while task is not None or pending:
-                    while task is not None and len(pending) < count:
-                        tries[task.label] += 1
-                        pending[pool.submit(_outcome_here, task.path, task.label)] = task
-                        task = work.next()
-                    finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-                    for each in finished:
-                        _deliver(work, pending[each], each.result())
-                        del pending[each]
-            except BrokenProcessPool:
-                for left in [*pending.values(), *([] if task is None else [task])]:
-                    if tries[left.label] < TRIES:
-                        work.again(left)
-                    else:
-                        work.fail(left, f"its worker died {TRIES} times")
-                task = work.next()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for process in multiprocessing.active_children():
-                    process.terminate()
-                raise
+    tries, crew = Counter[str](), list[_Worker]()
+    with _one_thread_each():
+        try:
+            while True:
+                while len(crew) < (workers or cores) and (task := work.next()) is not None:
+                    crew.append(_Worker(content))
+                    crew[-1].begin(task)
+                    tries[task.label] += 1
+                if not crew:
+                    return
+                for pipe in wait([worker.pipe for worker in crew]):
+                    worker = next(each for each in crew if each.pipe is pipe)
+                    _finish(worker, crew, work, tries)
+        finally:
+            for worker in crew:
+                worker.end()
+
+
+def _finish(worker: _Worker, crew: list[_Worker], work: _Work, tries: Counter[str]) -> None:
+    """Write what a worker has made, and give it the next file; let a dead one go."""
+    task, found = worker.task, worker.outcome()
+    assert task is not None
+    if found is not None:
+        _deliver(work, task, found)
+    elif tries[task.label] < TRIES:
+        work.again(task)
+    else:
+        work.fail(task, f"its worker died {TRIES} times (exit code {worker.process.exitcode})")
+    following = None if found is None else work.next()
+    if following is None:
+        crew.remove(worker)
+        worker.end()
+    else:
+        worker.begin(following)
+        tries[following.label] += 1
 
 
 @contextlib.contextmanager
