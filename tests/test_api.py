@@ -2,29 +2,20 @@
 
 import re
 import types
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from tests.conftest import random_episodes
 
 import safemil
-from safemil.algorithms import bc
-from safemil.data import Trajectories
-from safemil.errors import InputError, NoEvidenceError
+from safemil.algorithms import ALGORITHMS, bc, find
+from safemil.data import Annotations, Trajectories
+from safemil.errors import InputError, InputWarning, NoEvidenceError
 from safemil.evidence import Evidence
 from safemil.runs import RunDirectory
-
-SMALL = {
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-}
+from small import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -323,3 +314,108 @@ def test_strict_training_without_evidence_stops_before_a_policy_is_cloned(train,
 def test_strict_needs_an_algorithm_that_measures_evidence(unlabeled):
     with pytest.raises(InputError, match="bc with these settings measures no evidence"):
         safemil.train("bc", unlabeled=unlabeled, strict=True)
+
+
+def test_raising_updates_on_resume_goes_on_and_says_what_it_does(train, tmp_path):
+    train(seed=3, out=tmp_path / "run")
+    with pytest.warns(
+        InputWarning, match=r"goes on to 80 updates instead of 60; the policy's learning rate.* rises"
+    ):
+        longer = train(seed=3, out=tmp_path / "run", resume=True, updates=80)
+    assert [line["update"] for line in longer.metrics] == [20, 40, 60, 80]
+    assert safemil.Run.load(tmp_path / "run").config.updates == 80
+    assert (longer.metrics[-1].keys()) & {"loss/cost"} == set()  # the phase of the cost is as long as before
+    with pytest.raises(InputError, match="was begun with 80 updates, which can only be raised, got 60"):
+        train(seed=3, out=tmp_path / "run", resume=True)
+
+
+def test_without_decay_a_raised_run_ends_as_one_begun_with_as_many(unlabeled, tmp_path):
+    options = {"unlabeled": unlabeled, "hidden_policy": [8], "cosine_decay": False, "log_every": 10}
+    safemil.train("bc", updates=20, out=tmp_path / "run", **options)
+    raised = safemil.train("bc", updates=40, out=tmp_path / "run", resume=True, **options)
+    whole = safemil.train("bc", updates=40, **options)
+    np.testing.assert_array_equal(
+        raised.act(unlabeled.observations[:20]), whole.act(unlabeled.observations[:20])
+    )
+
+
+def test_training_starts_from_a_run_with_its_normaliser_and_columns(unlabeled, tmp_path):
+    options = {"hidden_policy": [8], "log_every": 10}
+    named = replace(unlabeled, observation_names=("a", "b", "c"), action_names=("x", "y"))
+    first = safemil.train("bc", unlabeled=named, updates=40, out=tmp_path / "first", **options)
+    turned = replace(
+        named, observations=10 + named.observations[:, ::-1].copy(), observation_names=("c", "b", "a"),
+        final_observations=None, has_final=None,
+    )  # fmt: skip
+    same = safemil.train("bc", unlabeled=turned, init_from=first, updates=1, lr=1e-12, **options)
+    assert same.observation_names == ("a", "b", "c")
+    np.testing.assert_allclose(same.act([0.1, 0.2, 0.3]), first.act([0.1, 0.2, 0.3]), atol=1e-5)
+    far = dict(
+        zip("cba", turned.observations[0].tolist(), strict=True)
+    )  # within the range of the new data, beyond that of the first
+    same.act(far)
+    with pytest.warns(InputWarning, match="unlike"):
+        first.act(far)
+    loaded = safemil.train("bc", unlabeled=turned, init_from=tmp_path / "first", updates=30, **options)
+    again = safemil.train("bc", unlabeled=turned, init_from=first, updates=30, **options)
+    np.testing.assert_array_equal(loaded.act([0.1, 0.2, 0.3]), again.act([0.1, 0.2, 0.3]))
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "random"])
+def test_every_algorithm_starts_from_a_run_of_its_own(name, dataset_piles):
+    settings = {"updates": 2, "hidden_policy": [8]}
+    if name == "safemil":
+        settings |= SMALL | {"updates": 3, "cost_updates": 2, "members": 2}
+    first = safemil.train(name, **dataset_piles(name), seed=1, **settings)
+    slow = {field: 1e-12 for field in vars(first.config) if field.startswith("lr")}
+    second = safemil.train(name, **dataset_piles(name), seed=2, init_from=first, **settings | slow)
+    observation = [0.1, 0.2, 0.3]
+    np.testing.assert_allclose(second.act(observation), first.act(observation), atol=1e-4)
+
+
+def test_a_run_to_start_from_must_fit(run, pair, train, unlabeled):
+    with pytest.raises(InputError, match="init_from is a run of safemil, not of bc"):
+        safemil.train("bc", unlabeled=unlabeled, init_from=run)
+    with pytest.raises(InputError, match="holds 2 seeds, but 1 are trained; choose one, as in"):
+        train(init_from=pair)
+    with pytest.raises(InputError, match="GaussianPolicy of the run to start from has other layers"):
+        train(init_from=run, hidden_policy=[9])
+
+
+def test_a_run_is_resumed_with_the_run_that_it_started_from(run, train, tmp_path):
+    train(init_from=run, out=tmp_path / "run")
+    with pytest.raises(InputError, match="begun with other data \\(init_from_sha256 differs\\)"):
+        train(resume=True, out=tmp_path / "run")
+    train(init_from=run, resume=True, out=tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def dataset_piles(unlabeled, nonpreferred):
+    rng = np.random.default_rng(0)
+    truth = Annotations(rng.random(unlabeled.steps), (rng.random(unlabeled.steps) < 0.3).astype(np.float32))
+    offered = {"nonpreferred": nonpreferred, "annotations": truth}
+
+    def piles(name):
+        return {"unlabeled": unlabeled} | {key: offered[key] for key in find(name).NEEDS}
+
+    return piles
+
+
+def test_an_incident_and_another_episode_train_and_their_evidence_says_what_they_can_support(
+    train, unlabeled, nonpreferred
+):
+    run = train(nonpreferred=nonpreferred.take([0]), unlabeled=unlabeled.take([0]), members=4)
+    assert all(np.isfinite(each).all() for each in run.cost(unlabeled))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert any("no AUC would be evidence: more are needed" in line for line in run.evidence.lines())
+
+
+def test_one_kind_of_episodes_alone_is_no_evidence(train, unlabeled):
+    """Both piles hold the same kind of random episodes."""
+    run = train(nonpreferred=random_episodes([6] * 12, seed=11), unlabeled=random_episodes([6] * 30, seed=12))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert run.evidence.lines()[1].endswith("this may be chance.")
+    costs = np.concatenate(run.cost(unlabeled))
+    assert ((costs > 0) & (costs < 1)).all()

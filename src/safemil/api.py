@@ -20,18 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 import safemil
-from safemil import loop
+from safemil import ahead, loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.arrays import Floats
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
-from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
+from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Pile, Scaler
 from safemil.data.sources import Episodes
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
 from safemil.evidence import Evidence, assess
+from safemil.labels import FILE as LABELS
+from safemil.labels import Labels, Sorted, joined
+from safemil.loggers import Loggers, OnLog
+from safemil.loggers import check as check_loggers
 from safemil.ownership import is_free
 from safemil.progress import Bar, bar
 from safemil.runs import CONFIG, MANIFEST, Checkpoint, RunDirectory
@@ -47,6 +51,14 @@ class CostSpread(NamedTuple):
 
     mean: list[Floats]
     deviation: list[Floats]  # standard deviation over the seeds
+
+
+class HeldoutRisks(NamedTuple):
+    """Risk of every step by networks that did not see its episode, one array per episode."""
+
+    incidents: list[Floats]
+    unlabeled: list[Floats]
+    good: npt.NDArray[np.bool_]  # (unlabeled episodes,) those that the evidence calls good
 
 
 class Run:
@@ -73,6 +85,7 @@ class Run:
         self.metrics = metrics
         self.path = path
         self.evidence = evidence  # of the first seed; None where the algorithm holds no episodes out
+        self._ahead: ahead.Ahead | None = None  # see `learn_ahead`
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
         self._schema = schema
@@ -140,7 +153,7 @@ class Run:
             }
             for line in self.metrics
         ]
-        return Run(
+        run = Run(
             self._algorithm,
             self.config,
             [self.seeds[index]],
@@ -151,6 +164,9 @@ class Run:
             self.path,
             self.evidence,
         )
+        if len(self) == 1:
+            run._ahead = self._ahead
+        return run
 
     def of_seed(self, seed: int | None = None) -> "Run":
         """Return the run of one seed by its number; of the first seed if none is given."""
@@ -176,6 +192,18 @@ class Run:
         of them has names. A missing column and other action bounds are errors.
         """
         return self._schema.match(trajectories)
+
+    @property
+    def labels(self) -> Labels | None:
+        """Judgements that the run was trained with, from its folder; None without any."""
+        found = self.path and self.path / LABELS
+        return Labels.load(found) if found and found.exists() else None
+
+    def sorted_by_labels(self, unlabeled: Trajectories) -> Sorted:
+        """Sort unlabeled episodes by the labels of training; without any, all of them stay unlabeled."""
+        if self.labels is None:
+            return Sorted(unlabeled, None, None)
+        return self.labels.split(unlabeled, move_fine="preferred" in self._algorithm.ACCEPTS)
 
     @overload
     def cost(self, trajectories: Trajectories, *, spread: Literal[False] = False) -> list[Floats]: ...
@@ -205,6 +233,76 @@ class Run:
             raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
         means = trajectories.by_episode(costs)
         return CostSpread(means, trajectories.by_episode(deviations)) if spread else means
+
+    def learn_ahead(self, logs: Trajectories, *, horizon: float = 10.0) -> None:
+        """Learn the risk of what follows a step, for `risk_ahead`, from logs such as those of training.
+
+        It is the discounted mean of the costs to come, of which `horizon` steps count on average. A run with
+        a folder keeps it there.
+        """
+        if not horizon > 1:
+            raise InputError(f"the horizon must be more than one step, got {horizon:g}.")
+        logs = self._schema.match(logs)
+        costs = np.concatenate(self.cost(logs))
+        self._ahead = ahead.fit(logs, costs, self._scaler, horizon=float(horizon), seed=self.seeds[0])
+        if self.path is not None and RunDirectory(self.path).read_config()["seeds"] == [*self.seeds]:
+            arrays = loop.state_arrays({"ahead": self._ahead, "update": self._last_update()})
+            RunDirectory(self.path).save_ahead(arrays)
+
+    def risk_ahead(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+        """Compute the risk of what follows every step, in (0, 1), one array per episode.
+
+        Columns are matched as `match` does. `learn_ahead` has to be called once before.
+        """
+        if self._ahead is None:
+            raise InputError(
+                "this run has not learned the risk of what follows; call `run.learn_ahead(logs)` with the "
+                "logs of training."
+            )
+        trajectories = self._schema.match(trajectories)
+        risks = np.asarray(ahead.over(self._ahead, Pile.of(trajectories, self._scaler)))
+        return trajectories.by_episode(risks)
+
+    @property
+    def learned_ahead(self) -> bool:
+        """Whether `risk_ahead` can be called."""
+        return self._ahead is not None
+
+    def _last_update(self) -> np.ndarray:
+        return np.asarray(self.metrics[-1]["update"] if self.metrics else self.config.updates, np.int32)
+
+    def _restore_ahead(self, arrays: dict[str, np.ndarray] | None) -> None:
+        """Take what `learn_ahead` kept, unless the run has been trained further since."""
+        size = self.observation_size + self.action_size
+        template = {
+            "ahead": jax.eval_shape(lambda: ahead.untrained(size, 1.0, jax.random.key(0))),
+            "update": self._last_update(),
+        }
+        if arrays is None:
+            return
+        try:
+            found = loop.state_from_arrays(template, arrays)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error} Delete ahead.safetensors, and learn it again.") from None
+        if int(found["update"]) == int(self._last_update()):
+            self._ahead = found["ahead"]
+
+    def heldout_risks(self, unlabeled: Trajectories, nonpreferred: Trajectories) -> HeldoutRisks:
+        """Compute risks of the training data, of every step by networks that did not see its episode.
+
+        The piles are those of training, in their order. Where an algorithm has no such networks, it says so.
+        """
+        unlabeled, nonpreferred = self.match(unlabeled), self.match(nonpreferred)
+        data = Dataset.of(self._scaler, unlabeled, nonpreferred=nonpreferred)
+        state = jax.tree.map(lambda leaf: leaf[0], self._state)
+        risks_of = self._algorithm.heldout_risks
+        found = risks_of and risks_of(self.config, state, data)
+        if found is None:
+            raise InputError(
+                f"{self.algorithm} with these settings judges no episodes that it held out; give calm ones."
+            )
+        incidents, others, good = (np.asarray(each) for each in found)
+        return HeldoutRisks(nonpreferred.by_episode(incidents), unlabeled.by_episode(others), good)
 
     def novelty(self, trajectories: Trajectories) -> Novelty:
         """Compute how far every step lies from the training data, columns matched as `match` does.
@@ -321,6 +419,7 @@ class Run:
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
+        run._restore_ahead(directory.read_ahead())
         return run
 
     def _described(self) -> dict[str, Any]:
@@ -370,6 +469,7 @@ def train(
     unlabeled: Episodes,
     nonpreferred: Trajectories | None = None,
     preferred: Trajectories | None = None,
+    labels: Labels | str | os.PathLike[str] | None = None,
     annotations: Annotations | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -384,6 +484,9 @@ def train(
     evaluate_every: int = 1000,
     strict: bool = False,
     device_gb: float = 1.0,
+    loggers: Sequence[str | OnLog] = (),
+    on_log: OnLog | None = None,
+    init_from: Run | str | os.PathLike[str] | None = None,
     **settings: object,
 ) -> Run:
     """Train an algorithm on two piles of episodes.
@@ -396,7 +499,9 @@ def train(
     the result that an uninterrupted run would have given.
 
     `preferred` are episodes that somebody has looked at and found good, if there are any; those that are
-    among the unlabeled ones too are taken out there. `annotations` are true rewards and costs of the
+    among the unlabeled ones too are taken out there. `labels` are a reviewer's judgements of unlabeled
+    episodes, or the file that a report downloads: incidents move to the non-preferred pile, fine ones to the
+    preferred one if the algorithm has use for it. `annotations` are true rewards and costs of the
     unlabeled pile, for the algorithms that need them. `evaluate` is called every `evaluate_every` updates
     and at the end; the values of each seed that it returns are added to the metrics. It does not change
     training.
@@ -404,8 +509,15 @@ def train(
 
     Unlabeled episodes of more than `device_gb` gigabytes stay on the host, and those of a store in shards in
     its files: only the steps of an update are copied to the device. The draws are the same.
+
+    `loggers` are "tensorboard", "wandb" or "trackio"; `on_log(update, metrics)` is called with every line of
+    metrics. `init_from` is a run, or its folder, whose networks, normaliser and columns training starts from;
+    networks that judge held-out episodes start anew all the same. With `resume`, `updates` may be raised.
     """
     found, config = configure(algorithm, preset, settings)
+    functions = (*loggers, on_log) if on_log is not None and not isinstance(loggers, str) else loggers
+    check_loggers(functions, None if out is None else Path(out))
+    parent = None if init_from is None else _parent(init_from, found, seeds)
     judged_after = found.judged_after and found.judged_after(config)
     if strict and judged_after is None:
         raise InputError(f"{found.name} with these settings measures no evidence; leave out `strict=True`.")
@@ -415,7 +527,23 @@ def train(
         if resume and not is_free(Path(out)):
             unlabeled = _resumed_columns(_schema_of(RunDirectory(out)), unlabeled)
     if isinstance(unlabeled, Trajectories):
+        if parent is not None:
+            unlabeled = parent.match(unlabeled)
         unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+    elif parent is not None or labels is not None:
+        raise InputError(
+            "`init_from` and `labels` need episodes in memory, but these stay in the files of a store; read "
+            "them with `safemil.data.load`."
+        )
+    judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
+    if judged is not None and isinstance(unlabeled, Trajectories):
+        if annotations is not None:
+            raise InputError(
+                "true rewards and costs are of every episode; leave out `labels=...` beside them."
+            )
+        sorted_out = judged.split(unlabeled, move_fine="preferred" in found.ACCEPTS)
+        nonpreferred, preferred = _with_judged(sorted_out, unlabeled, nonpreferred, preferred)
+        unlabeled = sorted_out.unlabeled
     nonpreferred = _fitting(found, unlabeled, nonpreferred, annotations)
     preferred = _known_good(found, unlabeled, nonpreferred, preferred)
     offered = {"nonpreferred": nonpreferred, "preferred": preferred, "annotations": annotations}
@@ -426,17 +554,27 @@ def train(
     }
     hashes = _hashes(unlabeled, **needed)
     unlabeled = _without(preferred, unlabeled)
-    scaler = Scaler.of(unlabeled)
+    scaler = Scaler.of(unlabeled) if parent is None else parent._scaler
     size = 4 * unlabeled.steps * (unlabeled.observation_size + unlabeled.action_size)
     data = Dataset.of(scaler, unlabeled, **needed, on_host=size > device_gb * 1e9)
     others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
+    if parent is not None:
+        schema = schema.widened(parent._schema)
     run = Run(found, config, range(seed, seed + seeds), None, scaler, schema, [])
     run._state = run._initial(data)
-    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every)
+    if parent is not None:
+        run._state = loop.with_networks(run._state, parent._state, found.name)
+        hashes["init_from_sha256"] = loop.digest(parent._state)
+    logged = Loggers(functions, run.seeds)
+    recorder = _Recorder(run, hashes, checkpoint_seconds, evaluate, evaluate_every, logged)
+    finished = False
     try:
         if out is not None:
             recorder.open(RunDirectory(out), data, resume=resume, overwrite=overwrite)
+        if judged is not None and run.path is not None:
+            judged.save(run.path / LABELS)
+        logged.begin(run.path, run._described())
         if strict:
             recorder.fit(data, interval=log_every, progress=progress, until=judged_after)
             _require_evidence(_evidence(run, data, unlabeled, nonpreferred), run.path)
@@ -444,7 +582,9 @@ def train(
         run.evidence = _evidence(run, data, unlabeled, nonpreferred)
         if run.evidence is not None and run.path is not None:
             run.evidence.save(run.path)
+        finished = True
     finally:
+        logged.end(finished=finished)
         recorder.close()
     return run
 
@@ -460,6 +600,21 @@ def _resumed_columns(schema: Schema, unlabeled: Episodes) -> Episodes:
                 f"{getattr(unlabeled, kind)} here; resume with the same."
             )
     return unlabeled
+
+
+def _parent(given: Run | str | os.PathLike[str], algorithm: Algorithm, seeds: int) -> Run:
+    """Run to start from, with one seed or as many as are asked for."""
+    parent = given if isinstance(given, Run) else Run.load(given)
+    if parent.algorithm != algorithm.name:
+        raise InputError(
+            f"init_from is a run of {parent.algorithm}, not of {algorithm.name}; train the same algorithm."
+        )
+    if len(parent) not in (1, seeds):
+        raise InputError(
+            f"init_from holds {len(parent)} seeds, but {seeds} are trained; choose one, as in "
+            "init_from=run[0], or train as many."
+        )
+    return parent
 
 
 def configure(algorithm: Any, preset: str | None, settings: Mapping[str, object]) -> tuple[Algorithm, Any]:
@@ -484,8 +639,10 @@ class _Recorder:
         checkpoint_seconds: float,
         evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None,
         evaluate_every: int,
+        loggers: Loggers,
     ):
         self.run = run
+        self.loggers = loggers
         self.hashes = hashes
         self.evaluate = evaluate
         self.evaluate_every = evaluate_every
@@ -511,8 +668,10 @@ class _Recorder:
             self.directory.unlock()
 
     def _continue(self, directory: RunDirectory, data: Dataset) -> None:
-        self._check_same(directory)
+        earlier = self._check_same(directory)
         directory.lock()
+        if earlier != self.run.config.updates:
+            self._raise_updates(directory, earlier)
         checkpoint = directory.latest_checkpoint()
         if checkpoint is not None:
             self.run._restore(directory, checkpoint, data)
@@ -525,13 +684,34 @@ class _Recorder:
         self.run.metrics = directory.read_metrics()
         self.earlier_seconds = self.run.metrics[-1]["seconds"] if self.run.metrics else 0.0
 
-    def _check_same(self, directory: RunDirectory) -> None:
+    def _raise_updates(self, directory: RunDirectory, earlier: int) -> None:
+        """Note the new number of updates, and say what it does to a learning rate that decays."""
+        directory.write_config(self.run._described())
+        if getattr(self.run.config, "cosine_decay", False):
+            updates = self.run.config.updates
+            warnings.warn(
+                f"{directory.path} goes on to {updates:,} updates instead of {earlier:,}; the policy's "
+                "learning rate, which decays to 0 by the last update, rises again, so the result is not that "
+                f"of a run begun with {updates:,}.",
+                InputWarning,
+                stacklevel=5,
+            )
+
+    def _check_same(self, directory: RunDirectory) -> int:
+        """Refuse other settings and data; only `updates` may be raised. Return the updates noted so far."""
         config, manifest = directory.read_config(), directory.read_manifest()
         same = config["algorithm"] == self.run.algorithm and config["seeds"] == list(self.run.seeds)
-        if not same or _settings_of(directory, self.run._algorithm, config) != self.run.config:
+        begun = _settings_of(directory, self.run._algorithm, config)
+        ours = dataclasses.asdict(self.run.config)
+        if not same or dataclasses.asdict(begun) | {"updates": ours["updates"]} != ours:
             raise InputError(
                 f"{directory.path} was begun with other settings (see its {CONFIG}); "
-                "resume it with those, or choose another folder."
+                "resume it with those, or choose another folder. Only `updates` may be raised."
+            )
+        if ours["updates"] < begun.updates:
+            raise InputError(
+                f"{directory.path} was begun with {begun.updates:,} updates, which can only be raised, got "
+                f"{ours['updates']:,}; train into another folder."
             )
         noted = {name for name in manifest if name.endswith(HASH)}
         for name in sorted(noted | {*self.hashes}):
@@ -539,6 +719,7 @@ class _Recorder:
                 raise InputError(
                     f"{directory.path} was begun with other data ({name} differs); resume with the same."
                 )
+        return int(begun.updates)
 
     def fit(self, data: Dataset, *, interval: int, progress: bool, until: int | None = None) -> None:
         run = self.run
@@ -548,6 +729,7 @@ class _Recorder:
                 loop.fit(
                     run._algorithm, run.config, data, run.seeds, run._state,
                     start=self.update, until=until, interval=interval, on_interval=record,
+                    on_progress=lambda done: shown.at(done, self._losses()),
                 )  # fmt: skip
             except KeyboardInterrupt:
                 self._save()
@@ -577,12 +759,16 @@ class _Recorder:
             self.directory.append_metrics(line)
         self.run.metrics.append(line)
         self.run._state, self.update = state, done
-        losses = (
-            f"{name.removeprefix('loss/')} {np.mean(metrics[name]):.3f}" for name in line if "loss/" in name
-        )
-        shown.at(done, "  ".join(losses))
+        self.loggers.log(line)
+        shown.at(done, self._losses())
         if time.monotonic() - self.saved_at > self.checkpoint_seconds:
             self._save()
+
+    def _losses(self) -> str:
+        """Losses of the last line of metrics, the mean over seeds."""
+        last = self.run.metrics[-1] if self.run.metrics else {}
+        losses = {name.removeprefix("loss/"): each for name, each in last.items() if "loss/" in name}
+        return "  ".join(f"{name} {np.mean(each):.3f}" for name, each in losses.items() if None not in each)
 
     def _evaluated(self, state: Any) -> dict[str, Any]:
         """Call `evaluate`; its time is not counted as training."""
@@ -657,6 +843,8 @@ def _evidence(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
         preferred_scores=found["preferred_scores"],
+        tried=int(found["tried"]),
+        look_alikes=(float(found["alike_auc"]), float(found["alike_p"]), bool(found["rare"])),
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,
@@ -773,6 +961,20 @@ def _known_good(
             f"{preferred.ids[shared[0]]}); take them out of one pile."
         )
     return preferred
+
+
+def _with_judged(
+    sorted_out: Sorted,
+    unlabeled: Trajectories,
+    nonpreferred: Trajectories | None,
+    preferred: Trajectories | None,
+) -> tuple[Trajectories | None, Trajectories | None]:
+    """Add the judged episodes to the pile of their kind."""
+    if nonpreferred is not None and sorted_out.incidents is not None:
+        nonpreferred = matched(nonpreferred, unlabeled, PILE)
+    if preferred is not None and sorted_out.fine is not None:
+        preferred = matched(preferred, unlabeled, KNOWN_GOOD)
+    return joined(nonpreferred, sorted_out.incidents), joined(preferred, sorted_out.fine)
 
 
 def _without(preferred: Trajectories | None, unlabeled: Episodes) -> Episodes:

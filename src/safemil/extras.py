@@ -12,6 +12,10 @@ EXTRAS = {  # as in pyproject.toml; `cuda` changes JAX and brings no import of i
     "ray": ("ray",),
     "onnx": ("onnx", "onnxruntime"),
     "ros": ("mcap", "mcap_ros2", "rosbags"),
+    "tensorboard": ("tensorboardX",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
+    "examples": ("gymnasium", "highway_env"),
 }
 
 

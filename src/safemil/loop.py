@@ -4,11 +4,13 @@ The random draws of a seed at update i depend on the seed and on i alone, so a r
 resumed, or trained beside other seeds, draws the same numbers.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,6 +215,52 @@ def derive(algorithm: Algorithm, config: Any, state: State, data: Dataset, *, do
         return state
     derived = partial(algorithm.derive, config)
     return jax.vmap(lambda one: derived(one, data, done))(state)
+
+
+def with_networks(state: State, trained: State, name: str) -> State:
+    """Put the networks of a trained state into one that has not been trained.
+
+    They are the Equinox modules that the state holds directly. What depends on the data or on the progress of
+    training, such as weights of episodes and moments of an optimiser, stays as it is, and so do networks
+    further inside, which judge episodes that they did not see. A trained state of one seed serves all.
+    """
+    leaves, structure = jax.tree.flatten(state, is_leaf=lambda node: node is not state)
+    others = jax.tree.leaves(trained, is_leaf=lambda node: node is not trained)
+    if len(leaves) != len(others) or not any(isinstance(leaf, eqx.Module) for leaf in leaves):
+        raise InputError(
+            f"{name} can't start from a run: its state holds no networks of Equinox, or others than the "
+            "run's; leave out `init_from=...`."
+        )
+    found = [
+        _taken(mine, theirs, name) if isinstance(mine, eqx.Module) else mine
+        for mine, theirs in zip(leaves, others, strict=True)
+    ]
+    return jax.tree.unflatten(structure, found)
+
+
+def _taken(mine: eqx.Module, theirs: Any, name: str) -> Any:
+    shapes = [
+        [
+            (jax.tree_util.keystr(path), leaf.shape[1:])
+            for path, leaf in jax.tree_util.tree_leaves_with_path(each)
+        ]
+        for each in (mine, theirs)
+    ]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"the {type(mine).__name__} of the run to start from has other layers; train {name} with the "
+            "settings of that run (see its config.toml)."
+        )
+    return jax.tree.map(lambda leaf, new: jnp.broadcast_to(new, leaf.shape), mine, theirs)
+
+
+def digest(state: State) -> str:
+    """SHA-256 of all arrays of a state."""
+    found = hashlib.sha256()
+    for name, array in state_arrays(state).items():
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
 
 
 def state_arrays(state: State) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +67,10 @@ class Schema:
             deviation=np.concatenate([np.asarray(deviation, np.float64), np.where(spread > 0, spread, 1.0)]),
             reading=unlabeled.reading and unlabeled.reading.without_incidents(),
         )
+
+    def widened(self, other: "Schema") -> "Schema":
+        """Add the ranges of other data with the same columns; deviation and reading are those of `other`."""
+        return replace(other, low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
 
     @property
     def observation_size(self) -> int:

@@ -17,7 +17,7 @@ from safemil.data import Trajectories, load, save, searching
 from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.errors import InputError
-from safemil.evaluate import Evaluation
+from safemil.evaluation import Evaluation
 
 
 @pytest.fixture

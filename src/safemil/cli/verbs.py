@@ -15,6 +15,7 @@ from safemil.cli.arguments import (
     ReadingFlags,
     RunPath,
     TaskFlag,
+    training_data,
 )
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # JAX takes a second to import, which `--help` does not need
     from safemil.data.interchange import Options, Paths
 
 Assignments = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")]
+RunFlag = Annotated[Path | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="")]
 Share = Annotated[float | None, tyro.conf.arg(metavar="SHARE", help_behavior_hint="")]
 
 
@@ -45,6 +47,7 @@ def train(
     nonpreferred: PathFlag = None,
     unlabeled: PathFlag = None,
     preferred: PathFlag = None,
+    labels: PathFlag = None,
     preset: str = "fast",
     config: PathFlag = None,
     set: Assignments = (),
@@ -59,6 +62,8 @@ def train(
     evaluate_every: int = 1000,
     strict: bool = False,
     device_gb: float = 1.0,
+    log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
+    init_from: RunFlag = None,
     reading: ReadingFlags = READING,
 ) -> None:
     """Learn a cost and a policy from two piles of episodes.
@@ -73,13 +78,14 @@ def train(
         nonpreferred: episodes marked as bad
         unlabeled: episodes that nobody has marked
         preferred: episodes that somebody has looked at and found good, if there are any
+        labels: labels.json that a report has downloaded: which unlabeled episodes are incidents, which fine
         preset: fast, or paper for the hyperparameters of the paper
         config: TOML file of settings that replace those of the preset
         set: one setting that replaces both, as in --set beta=0.3
         seed: number of the first seed
         seeds: how many seeds to train side by side
         preferred_share: share of good episodes that you expect in the unlabeled pile, to check the bag size
-        resume: continue the run in the folder
+        resume: continue the run in the folder; --set updates=N may be raised
         overwrite: replace the run in the folder
         log_every: updates between two lines of metrics
         checkpoint_seconds: seconds between two checkpoints
@@ -87,9 +93,12 @@ def train(
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
         device_gb: unlabeled episodes of more gigabytes stay on the host, those of a store in shards in files
+        log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
+        init_from: run whose networks, normaliser and columns to start from
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.data.formats import located_all
     from safemil.errors import InputError
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
@@ -100,19 +109,20 @@ def train(
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
-    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    given = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    paths = {name: located_all(each) for name, each in given.items()}
     if preferred is not None:
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options, device_gb)
     if task is not None:
-        from safemil.evaluate import check_fits, curve
+        from safemil.evaluation import check_fits, curve
 
-        pile = piles["unlabeled"]
-        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
+        check_fits(task, piles["unlabeled"])
     try:
         run = api.train(
             algorithm,
             **piles,
+            labels=labels,
             preset=preset,
             seed=seed,
             seeds=seeds,
@@ -125,6 +135,8 @@ def train(
             evaluate_every=evaluate_every,
             strict=strict,
             device_gb=device_gb,
+            loggers=log,
+            init_from=init_from,
             **settings,
         )
     except KeyboardInterrupt as stopped:
@@ -140,6 +152,7 @@ def score(
     *,
     out: OutFile,
     append: bool = False,
+    ahead: bool = False,
     top: int = 10,
     overwrite: bool = False,
     engine: Literal["local", "ray"] = "local",
@@ -158,6 +171,7 @@ def score(
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
             several seeds, the risk's standard deviation over them too; or a folder, for a name without ending
+        ahead: write the risk of what follows too, learned once from the logs that the run was trained on
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file, or the files in the folder
@@ -185,7 +199,10 @@ def score(
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
     costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
     novelty = trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread)
+    if ahead and not trained.learned_ahead:
+        trained.learn_ahead(training_data(run, None, READING))
+    following = trained.risk_ahead(held) if ahead else None
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread, ahead=following)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
@@ -231,8 +248,9 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
-        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for datasets of v3.0):")
         say(f"  {lerobot.edit_command(path, riskiest)}")
+        print("  (LeRobot 0.4 writes it into the dataset's folder; later ones where --new_root says)")
 
 
 def algorithms(

@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from safemil.data.sources import Episodes, InMemory, InStore, Source, blocks_of, column_statistics
+from safemil.data.sources import Episodes, InMemory, InStore, Source, column_statistics
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 from safemil.errors import InputError
 
 Length = int | Literal["full"]
 MOST_EXACT = 2**24  # whole numbers up to here are exact in float32
-BLOCK = 32_768  # steps of a block of whole episodes, of a pile that stays on the host
 ROWS_AT_ONCE = 8192  # steps per pass of a network over many steps: bounds the memory of its activations
 
 
@@ -81,13 +80,6 @@ class HostRows(eqx.Module):
         return self.shape[0]
 
 
-class Blocks(NamedTuple):
-    """Blocks of whole episodes, in which a pile on the host is passed over."""
-
-    first: Int[Array, " blocks"]  # number of a block's first episode
-    episodes: Int[Array, " blocks"]  # how many it has
-
-
 class Pile(eqx.Module):
     """Concatenated episodes as JAX arrays, observations standardised; or steps that stay on the host."""
 
@@ -103,9 +95,6 @@ class Pile(eqx.Module):
     longest: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)  # actions are choices, a column each
     known_good: int = eqx.field(static=True, default=0)  # of the episodes, the last ones
-    blocks: Blocks | None = None  # of a pile whose steps stay on the host
-    block_rows: int = eqx.field(static=True, default=0)  # most steps of a block
-    block_episodes: int = eqx.field(static=True, default=0)
 
     @staticmethod
     def of(trajectories: Trajectories, scaler: Scaler, *, known_good: int = 0) -> "Pile":
@@ -132,8 +121,6 @@ class Pile(eqx.Module):
         if episodes.steps >= 2**31:
             raise InputError(f"a pile may have {2**31 - 1:,} steps, got {episodes.steps:,}; divide it.")
         sizes = episodes.steps, episodes.observation_size, episodes.action_size
-        blocks = blocks_of(episodes.lengths, BLOCK)
-        first, count = blocks.T
         return Pile(
             observations=HostRows(source, "observations", (sizes[0], sizes[1]), scaler),
             actions=HostRows(source, "actions", (sizes[0], sizes[2]), None),
@@ -147,9 +134,6 @@ class Pile(eqx.Module):
             longest=int(episodes.lengths.max()),
             discrete=episodes.action_categories is not None,
             known_good=known_good,
-            blocks=Blocks(jnp.asarray(first, jnp.int32), jnp.asarray(count, jnp.int32)),
-            block_rows=int(np.add.reduceat(episodes.lengths, first).max()),
-            block_episodes=int(count.max()),
         )
 
     @property
@@ -417,9 +401,12 @@ def map_steps(function: Callable[[Array, Array], Array], pile: Pile) -> Float[Ar
     """Apply a function of observations and actions to every step of a pile, a block of steps at a time."""
     if isinstance(pile.observations, HostRows):
         rows = jnp.minimum(jnp.arange(-(-pile.steps // ROWS_AT_ONCE) * ROWS_AT_ONCE), pile.steps - 1)
-        blocks = rows.reshape(-1, ROWS_AT_ONCE)
-        found = jax.lax.map(lambda block: function(pile.observations[block], pile.actions[block]), blocks)
-        return found.reshape(-1)[: pile.steps]
+
+        def block(rows: Array) -> Array:
+            return jax.vmap(function)(pile.observations[rows], pile.actions[rows])
+
+        found = jax.lax.map(block, rows.reshape(-1, ROWS_AT_ONCE))
+        return found.reshape(-1, *found.shape[2:])[: pile.steps]
     pairs = pile.observations, pile.actions
     return jax.lax.map(lambda pair: function(*pair), pairs, batch_size=ROWS_AT_ONCE)
 

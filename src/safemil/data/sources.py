@@ -130,19 +130,3 @@ def column_statistics(
         count = total
     deviation = np.sqrt(squares / count)
     return mean, np.where(is_constant(deviation, largest), 1.0, deviation)
-
-
-def blocks_of(lengths: Ints, rows: int) -> Ints:
-    """First episode and number of episodes of each block of whole ones: at most `rows` steps, or one episode.
-
-    >>> blocks_of(np.array([3, 3, 9, 1]), 7).tolist()
-    [[0, 2], [2, 1], [3, 1]]
-    """
-    ends = np.cumsum(lengths)
-    found, first = [], 0
-    while first < len(lengths):
-        begin = ends[first] - lengths[first]
-        last = max(int(np.searchsorted(ends, begin + rows, side="right")), first + 1)
-        found.append((first, last - first))
-        first = last
-    return np.array(found, np.int64)

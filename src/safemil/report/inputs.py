@@ -17,8 +17,10 @@ from safemil.data import Trajectories
 from safemil.data.formats import read_like, read_piles
 from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
+from safemil.data.trajectories import rows_of
 from safemil.errors import InputWarning
-from safemil.evaluate import Evaluation, check_fits
+from safemil.evaluation import Evaluation, check_fits
+from safemil.labels import joined
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
 
@@ -35,6 +37,7 @@ class Material:
     manifest: dict[str, Any]
     unlabeled: Trajectories
     nonpreferred: Trajectories | None
+    judged_sha256: str  # content hash of the unlabeled pile before the run's own labels, for further ones
     learned_from: dict[str, bool]  # by pile: whether the run was trained on it
     true_costs: npt.NDArray[Any] | None  # (steps,) of the unlabeled pile, where they are known
     true_rewards: npt.NDArray[Any] | None
@@ -65,19 +68,22 @@ def gather(
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    source = contents["unlabeled"].manifest
+    truth = _truth(run, contents["unlabeled"], single_path(piles["unlabeled"]), options)
+    judged_sha256 = truth.trajectories.content_hash()
+    unlabeled, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
+    contents = {"unlabeled": unlabeled} | ({} if nonpreferred is None else {"nonpreferred": nonpreferred})
     if noted:
         for name, pile in contents.items():
             directory.require_learned(name, pile.trajectories.content_hash())
-    unlabeled, nonpreferred = contents["unlabeled"], contents.get("nonpreferred")
-    truth = _truth(run, unlabeled, single_path(piles["unlabeled"]), options)
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
-    origin = unlabeled.manifest.get("origin", unlabeled.manifest)
-    task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    origin = source.get("origin", source)
+    task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size, each.action_categories)
+            check_fits(task, each)
     return Material(
         name=path.resolve().name,
         run=run,
@@ -85,9 +91,10 @@ def gather(
         manifest=directory.read_manifest(),
         unlabeled=unlabeled.trajectories,
         nonpreferred=nonpreferred.trajectories if nonpreferred else None,
+        judged_sha256=judged_sha256,
         learned_from=_learned_from(directory.read_manifest(), contents),
-        true_costs=truth.costs,
-        true_rewards=truth.rewards,
+        true_costs=unlabeled.costs,
+        true_rewards=unlabeled.rewards,
         task=task,
         scene=None if task is None else rollouts.begin(catalog.task(task), [0], 1),
         seeds=episode_seeds(origin, unlabeled.trajectories),
@@ -98,6 +105,12 @@ def gather(
         compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
+
+
+def _task_of(evaluated: Evaluation | None) -> str | None:
+    """Task of an evaluation; None for one in an environment that is no task of the catalog."""
+    known = evaluated is not None and catalog.plain_name(evaluated.task) in catalog.names()
+    return evaluated.task if evaluated is not None and known else None
 
 
 def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
@@ -122,6 +135,25 @@ def _truth(run: Run, unlabeled: Contents, path: Path, options: Options) -> Conte
         warnings.warn(f"some costs in {path} are not finite; they are left out.", InputWarning, stacklevel=2)
         return replace(unlabeled, costs=None, rewards=None)
     return unlabeled
+
+
+def _after_labels(
+    run: Run, unlabeled: Contents, nonpreferred: Contents | None, sha256: str
+) -> tuple[Contents, Contents | None]:
+    """Piles as the labels of training left them, if they are of these episodes."""
+    if run.labels is None or run.labels.unlabeled_sha256 != sha256:
+        return unlabeled, nonpreferred
+    held = unlabeled.trajectories
+    left, incidents, _ = run.sorted_by_labels(held)
+    stayed = np.flatnonzero(np.isin(held.ids, left.ids))
+    rows = rows_of(held.lengths, stayed)
+    costs, rewards = (None if each is None else each[rows] for each in (unlabeled.costs, unlabeled.rewards))
+    unlabeled = replace(unlabeled, trajectories=left, costs=costs, rewards=rewards)
+    if nonpreferred is not None:
+        both = joined(nonpreferred.trajectories, incidents)
+        assert both is not None
+        nonpreferred = replace(nonpreferred, trajectories=both)
+    return unlabeled, nonpreferred
 
 
 def _learned_from(manifest: Mapping[str, Any], contents: Mapping[str, Contents]) -> dict[str, bool]:
