@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load_file, save_file
 
-from safemil import evaluate, loop
+from safemil import evaluation, loop
 from safemil.algorithms import coptidice, find
 from safemil.api import Run
 from safemil.bench.datasets import piles, prepare
@@ -47,7 +47,7 @@ SIDE = Path(__file__).with_name("osrl_side.py")
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What one implementation came to."""
+    """Results of one implementation."""
 
     milliseconds: float  # of an update, the median over turns
     mean_return: float
@@ -138,7 +138,10 @@ def compare(
     run = Run("coptidice", config, range(seed, seed + 1), state, scaler, schema, [])
     judged = [
         (found.returns, found.costs)
-        for found in (evaluate.evaluate(run, task), evaluate.roll_out(task, acting(actor, scaler, bounds)))
+        for found in (
+            evaluation.evaluate(run, task),
+            evaluation.roll_out(task, acting(actor, scaler, bounds)),
+        )
     ]
     milliseconds = [1e3 * float(np.median(times[name])) for name in ("ours", "theirs")]
     ours, theirs = (

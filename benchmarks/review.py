@@ -25,7 +25,7 @@ from safemil.arrays import Bools, Doubles, Ints
 from safemil.bench.datasets import prepare
 from safemil.data import Trajectories, load_annotated, split
 from safemil.errors import unknown
-from safemil.evaluate import evaluate
+from safemil.evaluation import evaluate
 from safemil.files import atomic_file
 from safemil.labels import Label, Labels, boundary_share, episode_scores, propose
 from safemil.stats import auc

@@ -18,7 +18,7 @@ import safemil
 from safemil.behaviour.making import make
 from safemil.cli import main as command
 from safemil.data import Columns
-from safemil.evaluate import evaluate
+from safemil.evaluation import evaluate
 
 TASK = "SafetyPointCircle2-v0"
 COLUMNS = Columns("trip", "tick", observation="sensor_*", action="thrust,turn")

@@ -7,7 +7,7 @@ import pytest
 import safemil
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.evaluate import evaluate
+from safemil.evaluation import evaluate
 
 TOLD = ("keep", "left", "right")
 

@@ -21,10 +21,9 @@ from rich.cells import cell_len
 import safemil
 from safemil.algorithms import find, names
 from safemil.cli import NOUNS, main
+from small import FLAGS
 
-SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
-SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
-SMALL += ["--log-every=20"]
+SMALL = [*FLAGS, "--log-every=20"]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +250,7 @@ def test_a_folder_in_use_is_refused_in_words_of_the_command_line(folder, capsys)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
     command = train_command(folder, "--out", str(tmp_path / "run"), "--checkpoint-seconds", "0")
     assert main(command) == 0
-    (tmp_path / "run" / "checkpoints" / "000000040.safetensors").write_bytes(b"gone")
+    (tmp_path / "run" / "checkpoints" / "000000060.safetensors").write_bytes(b"gone")
     assert (
         main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
         == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safemil.evaluate import Evaluation
+from safemil.evaluation import Evaluation
 
 ROOT = Path(__file__).parents[1]
 

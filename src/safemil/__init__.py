@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from safemil.data import save as save
     from safemil.data import split as split
     from safemil.errors import InputError as InputError
+    from safemil.evaluation import evaluate as evaluate
     from safemil.evidence import Evidence as Evidence
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "InputError": "safemil.errors",
     "Run": "safemil.api",
     "Trajectories": "safemil.data",
+    "evaluate": "safemil.evaluation",
     "load": "safemil.data",
     "load_annotated": "safemil.data",
     "save": "safemil.data",

@@ -1,5 +1,6 @@
 """The guard: its share of false alarms, its threshold, and what it says of steps."""
 
+import jax
 import numpy as np
 import pytest
 from random_runs import random_run
@@ -11,7 +12,7 @@ from safemil.data import Trajectories
 from safemil.deploy import Guard
 from safemil.deploy.guard import conformal_threshold, episodes_needed, largest_score, next_score
 from safemil.errors import InputError
-from safemil.guard import calibrate, count_caught, save
+from safemil.guard import calibrate, calibrate_by_evidence, count_caught, save
 
 
 def simulated_scores(episodes, rng):
@@ -42,6 +43,17 @@ def test_false_alarms_over_2000_episodes_are_as_rare_as_promised(alpha):
 def test_the_threshold_is_the_score_at_the_place_of_the_published_formula(count, alpha, place):
     scores = np.random.default_rng(0).permutation(np.arange(1, count + 1))
     assert conformal_threshold(scores, alpha) == place
+
+
+@pytest.mark.parametrize("count", [19, 20, 57, 100, 333])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.37])
+def test_the_threshold_is_that_of_crepes(count, alpha):
+    crepes = pytest.importorskip("crepes")
+    scores = np.random.default_rng(count).exponential(size=count)
+    regressor = crepes.ConformalRegressor()
+    regressor.fit(scores)
+    half_width = regressor.predict_int(np.zeros(1), confidence=1 - alpha)[0, 1]
+    assert conformal_threshold(scores, alpha) == pytest.approx(half_width, rel=1e-12)
 
 
 @pytest.mark.parametrize(("alpha", "needed"), [(0.01, 99), (0.05, 19), (0.2, 4), (0.3, 3)])
@@ -146,5 +158,58 @@ def test_the_command_writes_a_guard_and_says_what_it_catches(run, unlabeled, tmp
     assert main(["guard", *files, "--alpha", "0.3", "--incidents", f"{tmp_path}/calm.parquet"]) == 0
     said = capsys.readouterr().out
     assert "from 4 calm episodes (enough for alpha 0.2)" in said
-    assert "Caught before the first mark, or the end: 0 of 4." in said
+    assert "Held-out incidents caught before the first mark, or the end: 0 of 4 (0%)." in said
     assert Guard.load(tmp_path / "guard.json").alpha == 0.3
+
+
+@pytest.fixture(scope="module")
+def learned(unlabeled, nonpreferred):
+    settings = {"updates": 12, "cost_updates": 10, "members": 4, "hidden_cost": [8], "hidden_policy": [8]}
+    return safemil.train(
+        "safemil", unlabeled=unlabeled, nonpreferred=nonpreferred, progress=False, **settings
+    )
+
+
+def test_held_out_risks_are_those_of_networks_that_did_not_see_an_episode(learned, unlabeled, nonpreferred):
+    found = learned.heldout_risks(unlabeled, nonpreferred)
+    learner = jax.tree.map(lambda leaf: leaf[0], learned._state.cost)
+    for risks, pile, first in (
+        (found.incidents, nonpreferred, 0),
+        (found.unlabeled, unlabeled, len(nonpreferred)),
+    ):
+        for number in range(len(pile)):
+            episode = pile.take([number])
+            unseen = np.asarray(learner.heldout[:, first + number])
+            logits = learner.cost.logits(learned._scaler(episode.observations), episode.actions)
+            expected = 1 / (1 + np.exp(-learner.cost.temperature * np.asarray(logits)[unseen].mean(axis=0)))
+            np.testing.assert_allclose(risks[number], expected, atol=1e-5)
+    assert [len(each) for each in found.unlabeled] == unlabeled.lengths.tolist()
+    with pytest.raises(InputError, match="trained on 7 episodes, got 5; give those, or calm ones"):
+        learned.heldout_risks(unlabeled.take([0, 1]), nonpreferred)
+
+
+def test_without_calm_episodes_the_evidence_chooses_them_and_nothing_is_promised(
+    unlabeled, nonpreferred, tmp_path, capsys
+):
+    for name, pile in (("logs", unlabeled), ("bad", nonpreferred)):
+        safemil.save(tmp_path / f"{name}.parquet", pile)
+    files = ["--unlabeled", f"{tmp_path}/logs.parquet", "--nonpreferred", f"{tmp_path}/bad.parquet"]
+    tiny = ["updates=12", "cost_updates=10", "members=4", "hidden_cost=[8]", "hidden_policy=[8]"]
+    settings = [word for each in tiny for word in ("--set", each)]
+    assert main(["train", "safemil", *files, *settings, "--out", f"{tmp_path}/run"]) == 0
+    capsys.readouterr()
+    command = ["guard", f"{tmp_path}/run", "--out", f"{tmp_path}/guard.json", "--alpha", "0.9"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "Nobody said that these episodes are calm: the evidence does" in said
+    assert "Held-out incidents caught before the first mark, or the end:" in said
+    guard, run = Guard.load(tmp_path / "guard.json"), safemil.Run.load(tmp_path / "run")
+    held = run.heldout_risks(unlabeled, nonpreferred)
+    good = [largest_score(each) for each, is_good in zip(held.unlabeled, held.good, strict=True) if is_good]
+    assert (guard.guaranteed, guard.episodes) == (False, len(good))
+    assert guard.threshold == pytest.approx(conformal_threshold(good, 0.9), rel=1e-4)
+
+
+def test_an_algorithm_without_held_out_networks_needs_calm_episodes(unlabeled, nonpreferred):
+    with pytest.raises(InputError, match="dwbc-nu with these settings judges no episodes that it held out"):
+        calibrate_by_evidence(random_run("dwbc-nu", unlabeled), unlabeled, nonpreferred)

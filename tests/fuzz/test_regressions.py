@@ -24,7 +24,7 @@ from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
 from safemil.deploy.graph import Graph
 from safemil.errors import InputError
-from safemil.evaluate import Evaluation
+from safemil.evaluation import Evaluation
 
 
 @pytest.fixture

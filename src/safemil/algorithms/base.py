@@ -21,7 +21,17 @@ from safemil.errors import InputError
 
 Metrics = dict[str, Float[Array, ""]]
 NOT_COMPUTED = float(np.finfo(np.float32).min)  # a number that no metric takes, and that survives a branch
-OPTIONAL = ("OURS", "ACCEPTS", "cost", "advice", "judgements", "judged_after", "compact", "derive")
+OPTIONAL = (
+    "OURS",
+    "ACCEPTS",
+    "cost",
+    "advice",
+    "judgements",
+    "judged_after",
+    "heldout_risks",
+    "compact",
+    "derive",
+)
 NEEDED = ("TITLE", "NEEDS", "Config", "PRESETS", "init", "update", "act")
 
 
@@ -44,6 +54,9 @@ class Algorithm:
     advice: Callable[..., list[str]] | None = None  # (config, preferred_share=None) -> lines for the user
     judgements: Callable[[Any, Any, Dataset], dict[str, Array]] | None = None  # for `safemil.evidence`
     judged_after: Callable[[Any], int | None] | None = None  # (config) -> updates until judgements are final
+    # Risks of the incidents' steps and of the unlabeled ones by networks that did not see them, and which
+    # unlabeled episodes are good: for guards.
+    heldout_risks: Callable[[Any, Any, Dataset], tuple[Array, Array, Array] | None] | None = None
     compact: Callable[[Any], Any] | None = None  # (state) -> state without arrays that grow with the data
     derive: Callable[[Any, Any, Dataset, int], Any] | None = None  # (config, state, data, updates done): back
 

@@ -411,7 +411,7 @@ def update(
 def _update_cost(
     config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """A gradient step on Eq. (9)."""
+    """Update the cost by the gradient of Eq. (9)."""
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
     bags_n = _sample_bags(config, data.nonpreferred, key_n)
@@ -544,6 +544,11 @@ def cost(state: State, observations: Array, actions: Array) -> Array:
 def judgements(config: Config, state: State, data: Dataset) -> dict[str, Array]:
     """Judgements on held-out episodes, for `safemil.evidence`; none where the cost is learned from bags."""
     return {} if config.cost_updates is None else calibrated.judgements(state.cost, data)
+
+
+def heldout_risks(config: Config, state: State, data: Dataset) -> tuple[Array, Array, Array] | None:
+    """Risks of all steps by networks that did not see them, and the good episodes; none with bags."""
+    return None if config.cost_updates is None else calibrated.heldout_risks(state.cost, data)
 
 
 def judged_after(config: Config) -> int | None:

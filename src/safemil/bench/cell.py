@@ -91,7 +91,7 @@ def write_result(results: Path, cell: Cell, result: dict[str, Any]) -> None:
 def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
     """Run a cell and return its result, which is deterministic except for `seconds`."""
     import safemil
-    from safemil import evaluate
+    from safemil import evaluation
     from safemil.bench.datasets import piles
 
     began = time.monotonic()
@@ -99,7 +99,7 @@ def run_cell(cell: Cell, folder: Path) -> dict[str, Any]:
     loaded = time.monotonic()
     act, metrics = _policy(cell, data)
     trained = time.monotonic()
-    found = evaluate.roll_out(
+    found = evaluation.roll_out(
         cell.task, act, episodes=cell.evaluation["episodes"], seed=cell.evaluation["seed"], threads=1
     )
     ended = time.monotonic()
@@ -134,15 +134,15 @@ def _versions() -> dict[str, str]:
 
 def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
     """Train a policy; return it and the metrics of its training."""
-    from safemil import evaluate
+    from safemil import evaluation
 
     if cell.algorithm == RANDOM:
-        return evaluate.random_policy(evaluate.sizes(cell.task)[1], cell.seed), []
+        return evaluation.random_policy(evaluation.sizes(cell.task)[1], cell.seed), []
     from safemil import api
     from safemil.algorithms import find
 
     every, episodes = cell.evaluation["curve_every"], cell.evaluation["curve_episodes"]
-    evaluate.check_fits(cell.task, data.unlabeled.observation_size, data.unlabeled.action_size)
+    evaluation.check_fits(cell.task, data.unlabeled)
     needs = find(cell.algorithm).NEEDS
     given = {name: pile for name, pile in data._asdict().items() if name in needs}
     run = api.train(
@@ -153,11 +153,11 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
         seed=cell.seed,
         log_every=min(every, 500) if every else 500,
         progress=False,
-        evaluate=evaluate.curve(cell.task, episodes=episodes) if every else None,
+        evaluate=evaluation.curve(cell.task, episodes=episodes) if every else None,
         evaluate_every=every or 1000,
         **cell.settings,
     )
-    return evaluate.policy(run, task=cell.task), run.metrics
+    return evaluation.policy(run, task=cell.task), run.metrics
 
 
 def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,8 +1,11 @@
 """Types of arguments that several commands take."""
 
+import importlib
+import os
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +21,7 @@ DataPath = Annotated[
 ]
 TaskName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")]
 TaskFlag = Annotated[str | None, tyro.conf.arg(metavar="TASK", help_behavior_hint="")]
+EnvFlag = Annotated[str | None, tyro.conf.arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
 OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 OutFolder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 PathFlag = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
@@ -118,3 +122,30 @@ def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Traje
     found = read_piles(paths, options)["unlabeled"].trajectories
     RunDirectory(run).require_learned("unlabeled", found.content_hash())
     return found
+
+
+def function(name: str) -> Any:
+    """Import a function that is given as module:function; modules in the current folder are found too."""
+    from safemil.errors import InputError
+
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(f'a function is given as module:function, got "{name}".')
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f'can\'t import "{name}": {error}; give module:function.') from None
+    finally:
+        sys.path.remove(os.getcwd())
+    return found
+
+
+def environment(name: str) -> Any:
+    """Function that makes an environment, or an id that Gymnasium knows or finds by importing its module."""
+    _, colon, attribute = name.partition(":")
+    if not colon or "-v" in attribute:  # as in highway_env:highway-v0, where Gymnasium imports the module
+        return name
+    return function(name)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
+    from safemil.data.interchange import Unreadable
 
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
@@ -116,6 +117,73 @@ def _make_task(
     say(out)
 
 
+def record(
+    *,
+    env: Annotated[str, tyro.conf.arg(metavar="MODULE:FUNCTION")],
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")],
+    policy: Annotated[str, tyro.conf.arg(metavar="POLICY")] = "random",
+    episodes: int = 50,
+    seed: int = 0,
+    cost: str = "cost",
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
+    observation_names: NameFlag = None,
+    action_names: NameFlag = None,
+    stochastic: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Record episodes of a Gymnasium environment, with their rewards and costs.
+
+    safemil data record --env mymodule:make --policy random --out logs.parquet
+
+    Args:
+        env: module:function that makes the environment, or the id of one
+        out: file or store to write; its format is chosen by the suffix
+        policy: random, a run folder, or module:function from an observation to an action
+        episodes: number of episodes
+        seed: seed of the episodes; the same seed records the same
+        cost: entry of the environment's info that is the cost of a step, or module:function of a transition
+        max_steps: end longer episodes after as many steps
+        observation_names: names of the observation columns, separated by commas (default: those of a Dict)
+        action_names: names of the action columns
+        stochastic: sample the actions of a run instead of taking its mode
+        overwrite: replace the file or store
+    """
+    from safemil import evaluation
+    from safemil.cli.arguments import environment, function
+    from safemil.data import save
+    from safemil.ownership import require_free
+
+    require_free(out, overwrite=overwrite)
+    chosen: Any = policy
+    if policy != "random":
+        if Path(policy).is_dir():
+            from safemil.api import Run
+
+            chosen = Run.load(policy)[0]
+        else:
+            chosen = function(policy)
+    named = [
+        None if each is None else [name.strip() for name in each.split(",")]
+        for each in (observation_names, action_names)
+    ]
+    logs, truth = evaluation.record(
+        environment(env),
+        chosen,
+        episodes=episodes,
+        seed=seed,
+        cost=function(cost) if ":" in cost else cost,
+        max_steps=max_steps,
+        observation_names=named[0],
+        action_names=named[1],
+        stochastic=stochastic,
+        progress=True,
+    )
+    save(out, logs, truth, overwrite=overwrite)
+    costly = (truth.episode_sums(logs.lengths)[1] > 0).sum()
+    print(f"{len(logs)} episodes, {logs.steps} steps; {costly} episodes with cost")
+    print(out)
+
+
 def fetch(task: TaskName, out: PathFlag = None) -> None:
     """Download the DSRL file of a task, or continue an interrupted download.
 
@@ -144,7 +212,7 @@ def info(
     Args:
         path: files, folders, quoted patterns, or a store of episodes
         json: print the description as JSON
-        strict: end with exit code 1 if an episode was passed over
+        strict: end with exit code 1 if there is any fault
         plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
     from dataclasses import replace
@@ -157,7 +225,12 @@ def info(
     try:
         contents = read(path, options)
     except Unreadable as error:
-        _print_raw_columns(error.columns)
+        if json:
+            columns = [each._asdict() for each in error.columns]
+            found = {"episodes": 0, "declared": error.declared, "columns": columns}
+            print(dumps(found | {"faults": error.faults, "notes": error.notes}, indent=2))
+        else:
+            _print_raw_columns(error)
         raise
     description = describe_contents(contents, options)
     if json:
@@ -263,7 +336,7 @@ def _print_description(path: str, description: "Description") -> None:
     if description.constant:
         lines.append(f"constant columns: {', '.join(description.constant)}")
     lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
-    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"note: {note}" for note in description.notes]
     lines += [f"suspicious: {line}" for line in description.folded()]
     lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
     low, high = description.fitting_bounds()
@@ -275,13 +348,16 @@ def _print_description(path: str, description: "Description") -> None:
         terminal.print(line, soft_wrap=True)
 
 
-def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
+def _print_raw_columns(log: "Unreadable") -> None:
     from safemil.terminal import console
 
-    table = _table("column", "low", "high", "empty")
-    for each in columns:
-        table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
-    console().print(table, soft_wrap=True)
+    table = _table("column", "low", "high", "empty", "repeated")
+    for each in log.columns:
+        shares = f"{each.empty:.1%}", f"{each.constant:.1%}"
+        table.add_row(each.name, f"{each.low:.4g}", f"{each.high:.4g}", *shares)
+    declared = "" if log.declared is None else f"; {log.declared} declared, all passed over for their faults"
+    for line in (f"0 episodes{declared}", table, *(f"note: {note}" for note in log.notes)):
+        console().print(line, soft_wrap=True)
 
 
 def _summary(path: str, description: "Description") -> list[str]:
@@ -332,4 +408,4 @@ def _table(*titles: str) -> "Table":
     return Table(first, *(Column(title, justify="right") for title in others), box=None)
 
 
-COMMANDS = {"make": make, "fetch": fetch, "info": info, "split": split, "convert": convert}
+COMMANDS = {"make": make, "record": record, "fetch": fetch, "info": info, "split": split, "convert": convert}

@@ -68,7 +68,7 @@ def comparison(out: Path) -> "Table":
 
     from safemil import stats
     from safemil.data import load_annotated
-    from safemil.evaluate import Evaluation
+    from safemil.evaluation import Evaluation
 
     logs, truth = load_annotated(out / "piles" / "hindsight")
     returns, costs = truth.episode_sums(logs.lengths)

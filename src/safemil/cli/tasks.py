@@ -20,7 +20,7 @@ def list_tasks() -> None:
     from rich.table import Column, Table
 
     from safemil import catalog
-    from safemil.evaluate import sizes
+    from safemil.evaluation import sizes
     from safemil.terminal import console
 
     table = Table(Column("task", no_wrap=True), "obs", "act", "steps", "what to do")

@@ -178,19 +178,25 @@ def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Conten
 def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
     """Read columns of tables as they are, or all of them; None if the files are no tables.
 
-    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`.
+    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`. Times in a CSV
+    file are text, as they stand there.
     """
     files = _files(paths)
     if not all(_recognised(file.path) in (csv, parquet) for file in files):
         return None
     tables = []
-    for part in map(_part, files):
+    for file, part in zip(files, map(_part, files), strict=True):
         wanted = [*(part.columns if names is None else names)]
         held = [name for name in wanted if name in part.columns]
         for name in held:
             if [*part.columns].count(name) > 1:
                 raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
         table = part.load(held, ()).whole(held).select(held)
+        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        if times and not parquet.recognises(file.path):
+            texts = csv.as_text(file.path, times)
+            for name in times:
+                table = table.set_column(held.index(name), name, texts.column(name))
         tables.append(with_partition(table, part, wanted))
     try:
         return pa.concat_tables(tables, promote_options="permissive")
@@ -285,6 +291,11 @@ def _part(file: File) -> Part:
 def located(path: PathLike) -> Path:
     """Path of a file or folder; a Minari dataset may be given by its id, if nothing else has this name."""
     return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
+
+
+def located_all(paths: Paths) -> Paths:
+    """Paths as `located` finds them; a path that a run notes must not depend on Minari's folder."""
+    return located(paths) if isinstance(paths, str | os.PathLike) else [located(path) for path in paths]
 
 
 def save(

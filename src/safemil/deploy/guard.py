@@ -94,13 +94,14 @@ def conformal_threshold(scores: npt.ArrayLike, alpha: float) -> float:
 class Guard:
     """Watches one episode at a time: `reset` at its beginning, then `step` with every step."""
 
-    def __init__(self, model: Model, threshold: float, alpha: float, episodes: int):
+    def __init__(self, model: Model, threshold: float, alpha: float, episodes: int, guaranteed: bool = True):
         if not model.learns_cost:
             raise InputError(f"{model.algorithm} learns no cost, which a guard needs; train safemil.")
         self.model = model
         self.threshold = threshold
         self.alpha = alpha  # share of calm episodes in which an alarm may be raised
         self.episodes = episodes  # calm ones that the threshold was set with
+        self.guaranteed = guaranteed  # whether somebody gave them, or the evidence alone calls them calm
         self.reset()
 
     def __repr__(self) -> str:
@@ -130,6 +131,7 @@ class Guard:
     def to_json(self, model: bytes) -> str:
         """Encode the guard with its networks, as `storage.to_bytes` encoded them."""
         content = {"alpha": self.alpha, "threshold": self.threshold, "episodes": self.episodes}
+        content["guaranteed"] = self.guaranteed
         return json.dumps({"format": FORMAT, **content, "model": base64.b64encode(model).decode()}) + "\n"
 
     @staticmethod
@@ -144,10 +146,11 @@ class Guard:
             numbers = float(content["threshold"]), float(content["alpha"]), int(content["episodes"])
             if not all(map(math.isfinite, numbers)) or not 0 < numbers[1] < 1 or numbers[2] < 1:
                 raise ValueError("its threshold, its alpha or its number of episodes can't be right")
+            guaranteed = content.get("guaranteed", True) is True
         except InputError:
             raise
         except storage.DAMAGED as error:
             raise InputError(
                 f"{name} is not a guard, or is damaged ({error}); write it with `safemil guard`."
             ) from None
-        return Guard(Model.from_bytes(model, name), *numbers)
+        return Guard(Model.from_bytes(model, name), *numbers, guaranteed)

@@ -19,7 +19,7 @@ from safemil.data.interchange import Contents, Options, Paths, single_path
 from safemil.data.splitting import HINDSIGHT_STORE
 from safemil.data.trajectories import rows_of
 from safemil.errors import InputWarning
-from safemil.evaluate import Evaluation, check_fits
+from safemil.evaluation import Evaluation, check_fits
 from safemil.labels import joined
 from safemil.runs import RunDirectory
 from safemil.worlds import Worlds
@@ -68,6 +68,7 @@ def gather(
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    source = contents["unlabeled"].manifest
     truth = _truth(run, contents["unlabeled"], single_path(piles["unlabeled"]), options)
     judged_sha256 = truth.trajectories.content_hash()
     unlabeled, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
@@ -76,13 +77,13 @@ def gather(
         for name, pile in contents.items():
             directory.require_learned(name, pile.trajectories.content_hash())
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
-    origin = unlabeled.manifest.get("origin", unlabeled.manifest)
-    task = task or (evaluated.task if evaluated else None) or origin.get("task")
+    origin = source.get("origin", source)
+    task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size, each.action_categories)
+            check_fits(task, each)
     return Material(
         name=path.resolve().name,
         run=run,
@@ -104,6 +105,12 @@ def gather(
         compared_name=compare.resolve().name if compare else "",
         compared_evaluated=theirs,
     )
+
+
+def _task_of(evaluated: Evaluation | None) -> str | None:
+    """Task of an evaluation; None for one in an environment that is no task of the catalog."""
+    known = evaluated is not None and catalog.plain_name(evaluated.task) in catalog.names()
+    return evaluated.task if evaluated is not None and known else None
 
 
 def _read(piles: Mapping[str, Paths], options: Options) -> dict[str, Contents]:
