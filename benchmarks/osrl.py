@@ -47,7 +47,7 @@ SIDE = Path(__file__).with_name("osrl_side.py")
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What one implementation came to."""
+    """Results of one implementation."""
 
     milliseconds: float  # of an update, the median over turns
     mean_return: float

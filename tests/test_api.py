@@ -7,6 +7,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from tests.conftest import random_episodes
 
 import safemil
 from safemil.algorithms import ALGORITHMS, bc, find
@@ -14,18 +15,7 @@ from safemil.data import Annotations, Trajectories
 from safemil.errors import InputError, InputWarning, NoEvidenceError
 from safemil.evidence import Evidence
 from safemil.runs import RunDirectory
-
-SMALL = {
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-}
+from small import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -409,3 +399,23 @@ def dataset_piles(unlabeled, nonpreferred):
         return {"unlabeled": unlabeled} | {key: offered[key] for key in find(name).NEEDS}
 
     return piles
+
+
+def test_an_incident_and_another_episode_train_and_their_evidence_says_what_they_can_support(
+    train, unlabeled, nonpreferred
+):
+    run = train(nonpreferred=nonpreferred.take([0]), unlabeled=unlabeled.take([0]), members=4)
+    assert all(np.isfinite(each).all() for each in run.cost(unlabeled))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert any("no AUC would be evidence: more are needed" in line for line in run.evidence.lines())
+
+
+def test_one_kind_of_episodes_alone_is_no_evidence(train, unlabeled):
+    """Both piles hold the same kind of random episodes."""
+    run = train(nonpreferred=random_episodes([6] * 12, seed=11), unlabeled=random_episodes([6] * 30, seed=12))
+    assert run.evidence is not None
+    assert run.evidence.grade == "none"
+    assert run.evidence.lines()[1].endswith("this may be chance.")
+    costs = np.concatenate(run.cost(unlabeled))
+    assert ((costs > 0) & (costs < 1)).all()

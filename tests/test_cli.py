@@ -21,10 +21,9 @@ from rich.cells import cell_len
 import safemil
 from safemil.algorithms import find, names
 from safemil.cli import NOUNS, main
+from small import FLAGS
 
-SMALL = [f"--set={each}" for each in ("updates=40", "cost_updates=20", "bag_size=8", "pool=8", "length=3")]
-SMALL += ["--set=policy_batch=4", "--set=batch=4", "--set=hidden_cost=[8]", "--set=hidden_policy=[8]"]
-SMALL += ["--log-every=20"]
+SMALL = [*FLAGS, "--log-every=20"]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +250,7 @@ def test_a_folder_in_use_is_refused_in_words_of_the_command_line(folder, capsys)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(folder, tmp_path, capsys):
     command = train_command(folder, "--out", str(tmp_path / "run"), "--checkpoint-seconds", "0")
     assert main(command) == 0
-    (tmp_path / "run" / "checkpoints" / "000000040.safetensors").write_bytes(b"gone")
+    (tmp_path / "run" / "checkpoints" / "000000060.safetensors").write_bytes(b"gone")
     assert (
         main(["score", str(tmp_path / "run"), str(folder / "logs.parquet"), "--out", str(tmp_path / "r.csv")])
         == 0
@@ -279,18 +278,19 @@ def start(folder, *command, wrapper=()):
     return subprocess.Popen(started, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(sent, code, folder):
     endless = ("--log-every", "10", "--set", "updates=10000000")
-    process = start(folder, *clone_command("--out", "long", *endless))
-    metrics = folder / "long" / "metrics.jsonl"
+    process = start(folder, *clone_command("--out", f"long-{code}", *endless))
+    metrics = folder / f"long-{code}" / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 2):
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     error = process.communicate()[1]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Continue with:\n\n  safemil train bc" in error
     assert error.strip().endswith("--resume")
-    assert safemil.Run.load(folder / "long").metrics
+    assert safemil.Run.load(folder / f"long-{code}").metrics
 
 
 def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_path, capsys):

@@ -12,7 +12,7 @@ from safemil import catalog, evaluation, toy
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError
-from safemil.evaluation import Evaluation, as_logged, policy
+from safemil.evaluation import Evaluation, as_logged, by_position, policy
 from safemil.rollouts import environment_seeds
 
 WALKER = "SafetyWalker2dVelocity-v1"  # untrained, it falls after some dozen steps
@@ -70,7 +70,9 @@ def test_other_episodes_for_another_seed(run, found):
 
 
 def test_a_run_of_other_columns_is_refused(run):
-    with pytest.raises(InputError, match=r"60 observation and 2 action columns.*trained on 17 and 6"):
+    with pytest.raises(
+        InputError, match=r"60 observation columns, but.*trained on 17;.*2 action columns.*trained on 6"
+    ):
         evaluation.evaluate(run, "SafetyPointGoal1-v0")
 
 
@@ -182,3 +184,31 @@ def test_columns_of_a_task_are_matched_with_those_of_the_run_by_name():
     assert logged.observation_names == run.observation_names
     np.testing.assert_allclose(logged.observations, seen[:, [2, 0, 3, 1]], rtol=1e-6)
     np.testing.assert_allclose(logged.recorded_actions(), chosen / 10, atol=1e-6)
+
+
+def test_columns_that_a_task_lacks_are_named_and_names_that_are_numbers_go_by_position(tmp_path, capsys):
+    names = catalog.task("toy:moment").make(1, 1).column_names()
+    rng = np.random.default_rng(0)
+
+    def trained(observed, acted):
+        held = Trajectories(
+            rng.normal(size=(20, len(observed or names[:4]))),
+            rng.uniform(-1, 1, (20, len(acted or names[4:]))),
+            [20],
+            observation_names=observed,
+            action_names=acted,
+        )
+        return safemil.train("bc", unlabeled=held, updates=2, hidden_policy=[4])
+
+    fewer = trained(names[1:3], names[4:])  # further columns of the task are left out
+    assert policy(fewer, task="toy:moment")(rng.normal(size=(5, 4)), 0).shape == (5, 2)
+    with pytest.raises(InputError, match=f"has no speed among its observation columns.*{names[0]}"):
+        policy(trained(["speed", names[0]], names[4:]), task="toy:moment")
+    with pytest.raises(InputError, match=f"needs the action {names[5]}, which the run does not choose"):
+        policy(trained(names[:4], names[4:5]), task="toy:moment")
+    numbered = trained([f"obs_{i}" for i in range(4)], None)
+    assert by_position(numbered, "toy:moment")
+    assert not by_position(fewer, "toy:moment")
+    numbered.save(tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run"), "--task", "toy:moment", "--episodes", "2"]) == 0
+    assert "columns are matched by position" in capsys.readouterr().out

@@ -82,6 +82,8 @@ def test_two_incidents_need_to_be_among_the_very_highest():
     assert smallest_auc(2, 50) == pytest.approx(95 / 100)
     assert smallest_auc(1, 99) is None  # the highest of 100 has p = 0.01, which is not below it
     assert smallest_auc(1, 100) == 1
+    assert smallest_auc(1, 200, tried=3) is None
+    assert smallest_auc(1, 300, tried=3) == 1  # 3 / 301 is below 0.01
 
 
 def test_the_ceiling_falls_by_half_of_the_share():
@@ -230,6 +232,15 @@ def test_lines_say_what_a_reader_needs():
     )
     assert found.lines()[5] == "The cost of a held-out step is off by 0.40 as a probability at even odds."
     assert found.lines()[6] == "Most informative columns: gap, yaw."
+
+
+def test_incidents_that_are_a_rare_outcome_of_a_style_are_named():
+    found = judged(look_alikes=(0.64, 0.012, True))
+    assert found.lines()[3] == (
+        "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look "
+        "like them with AUC 0.64 (p = 0.012). The cost tells incidents; the policy avoids the style as well."
+    )
+    assert not any("rare" in line for line in judged(look_alikes=(0.5, 0.5, False)).lines())
 
 
 def test_known_good_episodes_have_a_line_of_their_own():

@@ -1,6 +1,7 @@
 """Diverging training, damaged runs, locks and names from strangers."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 import safemil
+from safemil import catalog, rollouts
 from safemil.bench.grid import make_grid
 from safemil.cli import main
 from safemil.errors import DivergedError, InputError, InputWarning
 from safemil.files import atomic_file
 from safemil.locks import Lock
 from safemil.ownership import HOST
+from safemil.tasks import TASKS, TaskEnv, make_vec
 from safemil.terminal import console
 from safemil.texts import plain_name
 
@@ -131,6 +134,88 @@ def test_control_characters_of_a_path_are_escaped_where_it_is_printed(unlabeled,
     assert main(["data", "convert", str(tmp_path / "logs.csv"), str(out)]) == 0
     assert out.exists()
     assert "\\x1b[31mred.parquet" in capsys.readouterr().out
+
+
+UNENCODABLE = {
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "a locale without UTF-8": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+}
+
+
+@pytest.mark.parametrize("environment", UNENCODABLE.values(), ids=[*UNENCODABLE])
+def test_a_terminal_that_lacks_characters_gets_others_instead(environment, tmp_path):
+    rows = ["episode,step,obs_é,act_0", "é\U0001f4a5,0,0.5,0", "é\U0001f4a5,1,0.25,0", "b,0,0.5,0"]
+    (tmp_path / "logs.csv").write_text("\n".join(rows), encoding="utf-8")
+    code = "from safemil.cli import main; a = main(['data', 'info', 'logs.csv']); "
+    code += "b = main(['data', 'convert', 'logs.csv', 'out']); c = main(['nothing', chr(233)])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(a, b, c)"],
+        cwd=tmp_path, env=os.environ | environment, capture_output=True, check=False,
+    )  # fmt: skip
+    assert b"Traceback" not in done.stderr
+    assert done.stdout.split()[-3:] == [b"0", b"0", b"2"], done
+    assert safemil.load(tmp_path / "out").ids.tolist() == ["b", "é\U0001f4a5"]
+
+
+def test_a_file_name_that_is_not_utf8_is_refused(unlabeled, tmp_path, capsys):
+    path = tmp_path / "logs\udcff.csv"
+    path.write_text("episode,step,obs_0,act_0\na,0,0.5,0\n")
+    assert main(["data", "info", str(path)]) == 2
+    assert "not in UTF-8" in capsys.readouterr().err
+    for refused in (path, tmp_path):
+        with pytest.raises(InputError, match="not in UTF-8"):
+            safemil.load(refused)
+    with pytest.raises(InputError, match="not in UTF-8"):
+        safemil.save(tmp_path / "out\udcff.parquet", unlabeled)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_task_refuses_actions_that_are_not_finite(name, bad):
+    def act(observations, number):
+        actions = np.zeros((len(observations), worlds.action_size))
+        actions[-1, 0] = bad if number == 1 else 0
+        return actions
+
+    worlds = rollouts.begin(catalog.task(name), [0], 1)
+    worlds.close()
+    with pytest.raises(InputError, match="finite actions"):
+        rollouts.roll_out(catalog.task(name), act, [0, 1], threads=1)
+    with pytest.raises(InputError, match="finite actions"):
+        rollouts.record(catalog.task(name), act, [0, 1])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_environments_refuse_actions_that_are_not_finite(name):
+    env, several = TaskEnv(name), make_vec(name, 2)
+    env.reset(seed=0), several.reset(seed=0)
+    action = np.zeros((2, env.worlds.action_size))
+    env.step(action[0]), several.step(action)
+    action[1, -1] = np.nan
+    with pytest.raises(InputError, match="finite actions"):
+        env.step(action[1])
+    with pytest.raises(InputError, match="finite actions"):
+        several.step(action)
+    env.close(), several.close()
+
+
+@pytest.mark.parametrize("suffix", ["", ".parquet", ".csv", ".hdf5"])
+@pytest.mark.parametrize("first", ["the last", 2**53, -(2**63)])
+def test_first_steps_at_the_ends_of_their_range_are_read_again(first, suffix, unlabeled, tmp_path):
+    last = 2**63 - 1 - unlabeled.steps
+    with pytest.raises(InputError, match="first_steps"):
+        dataclasses.replace(unlabeled, first_steps=np.full(len(unlabeled), last + 1))
+    held = dataclasses.replace(
+        unlabeled, first_steps=np.full(len(unlabeled), last if first == "the last" else first)
+    )
+    path = tmp_path / f"logs{suffix}"
+    try:
+        safemil.save(path, held)
+    except InputError:
+        assert not path.exists()
+        return
+    assert safemil.load(path).first_steps.tolist() == held.first_steps.tolist()
 
 
 def test_a_pipe_is_refused_as_a_log(tmp_path):

@@ -10,20 +10,10 @@ import safemil
 from safemil.data import Trajectories
 from safemil.errors import InputError, InputWarning
 from safemil.schema import Schema
+from small import SMALL
 
+QUICK = SMALL | {"log_every": 20}
 NAMES = {"observation_names": ["gap", "speed", "lane"], "action_names": ["accel", "steer"]}
-SMALL = {  # as in test_api.py, so that one compiled program serves both
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-    "log_every": 20,
-}
 
 
 def named(pile: Trajectories, **changes) -> Trajectories:
@@ -38,7 +28,7 @@ def piles(unlabeled, nonpreferred):
 
 @pytest.fixture(scope="module")
 def run(piles):
-    return safemil.train("safemil", **piles, **SMALL)
+    return safemil.train("safemil", **piles, **QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +95,7 @@ def test_the_piles_of_a_training_are_matched_by_name_too(run, piles):
         "safemil",
         unlabeled=piles["unlabeled"],
         nonpreferred=shuffled(piles["nonpreferred"]),
-        **SMALL,
+        **QUICK,
     )
     held = piles["unlabeled"]
     np.testing.assert_array_equal(np.concatenate(run.cost(held)), np.concatenate(other.cost(held)))
@@ -114,7 +104,7 @@ def test_the_piles_of_a_training_are_matched_by_name_too(run, piles):
             "safemil",
             unlabeled=held,
             nonpreferred=piles["nonpreferred"].select_columns([0, 1], [0, 1]),
-            **SMALL,
+            **QUICK,
         )
 
 

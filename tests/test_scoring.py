@@ -12,19 +12,8 @@ import safemil
 from safemil.cli import main
 from safemil.data import Trajectories
 from safemil.errors import InputError, InputWarning
+from small import FLAGS
 
-SMALL = {  # as in test_api.py, so that one compiled program serves both
-    "updates": 60,
-    "cost_updates": 40,
-    "batch": 4,
-    "bag_size": 8,
-    "pool": 8,
-    "policy_batch": 4,
-    "length": 3,
-    "hidden_cost": [8],
-    "hidden_policy": [8],
-}
-SET = [f"--set={name}={value}" for name, value in SMALL.items()]
 COLUMNS = [
     "--observation",
     "gap,speed,lane",
@@ -74,7 +63,7 @@ def folder(unlabeled, nonpreferred, tmp_path_factory):
     for name, pile in (("logs", unlabeled), ("bad", nonpreferred)):
         pyarrow.parquet.write_table(table(named(pile)), folder / f"{name}.parquet")
     piles = ["--unlabeled", f"{folder}/logs.parquet", "--nonpreferred", f"{folder}/bad.parquet"]
-    command = ["train", "safemil", *piles, *COLUMNS, *BOUNDS, *SET, "--log-every", "20"]
+    command = ["train", "safemil", *piles, *COLUMNS, *BOUNDS, *FLAGS, "--log-every", "20"]
     assert main([*command, "--out", f"{folder}/run"]) == 0
     return folder
 
@@ -99,7 +88,7 @@ def score(folder, log, name, *flags, out="risk.parquet", path):
 def test_a_run_of_several_seeds_writes_how_far_they_disagree(folder, tmp_path):
     piles = ["--unlabeled", f"{folder}/logs.parquet", "--nonpreferred", f"{folder}/bad.parquet"]
     out = ["--seeds", "2", "--out", f"{tmp_path}/run"]
-    assert main(["train", "safemil", *piles, *COLUMNS, *BOUNDS, *SET, *out]) == 0
+    assert main(["train", "safemil", *piles, *COLUMNS, *BOUNDS, *FLAGS, *out]) == 0
     assert main(["score", f"{tmp_path}/run", f"{folder}/logs.parquet", "--out", f"{tmp_path}/risk.csv"]) == 0
     found = pyarrow.csv.read_csv(tmp_path / "risk.csv")
     assert found.column_names == ["drive", "stamp", "risk", "novelty", "risk_spread"]
@@ -126,7 +115,11 @@ def test_columns_and_rows_in_another_order_give_the_same_risks(folder, log, expe
     found = score(folder, other, name, path=tmp_path)
     np.testing.assert_allclose(found["risk"], np.asarray(expected["risk"])[rows], rtol=1e-5)
     assert found["drive"].equals(other["drive"])
-    assert found["stamp"].cast(pa.timestamp("ms")).equals(other["stamp"].cast(pa.timestamp("ms")))
+    stamps = [
+        each.removesuffix("Z") if isinstance(each, str) else each for each in found["stamp"].to_pylist()
+    ]
+    expected_stamps = other["stamp"].cast(pa.timestamp("ms"))
+    assert pa.array(stamps).cast(pa.timestamp("ms")).equals(expected_stamps.combine_chunks())
 
 
 def test_a_pattern_that_names_the_columns_in_another_order_is_put_right(folder, log, expected, tmp_path):
@@ -233,3 +226,29 @@ def test_empty_values_are_filled_as_in_the_log(unlabeled, tmp_path):
     with pytest.raises(InputError, match='no value for "lane", and no rule fills it; give a number'):
         run.act({"gap": 1.0, "speed": 0.0, "lane": None})
     np.testing.assert_array_equal(run.read(tmp_path / "gaps.parquet").observations, held.observations)
+
+
+def test_times_of_a_csv_file_stay_as_they_stand_there(folder, log, expected, tmp_path):
+    texts = [each.isoformat().replace("+00:00", "Z") for each in log["stamp"].to_pylist()]
+    written = log.set_column(1, "stamp", pa.array(texts))
+    for flags, out in (([], "r.csv"), (["--append"], "all.csv"), (["--append"], "all.parquet")):
+        found = score(folder, written, "texts.csv", *flags, out=out, path=tmp_path)
+        assert "Z" in (tmp_path / out).read_bytes().decode("latin-1")
+        np.testing.assert_allclose(found["risk"], expected["risk"], rtol=1e-5)
+    kept = READ[".parquet"](tmp_path / "all.parquet")
+    assert kept["stamp"].to_pylist() == texts
+
+
+def test_appended_rows_of_files_that_share_names_are_told_apart(folder, log, tmp_path):
+    end = {"drive": "d0", "stamp": (BEGIN + 10**6).item(), "gap": 0.0, "speed": 0.0, "lane": 0.0}
+    with_end = pa.concat_tables([pa.Table.from_pylist([end], schema=log.schema), log])
+    for name in ("a.parquet", "b.parquet"):
+        pyarrow.parquet.write_table(with_end, tmp_path / name)
+    out = f"{tmp_path}/all.parquet"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        assert main(["score", f"{folder}/run", f"{tmp_path}/[ab].parquet", "--out", out, "--append"]) == 0
+    found = READ[".parquet"](tmp_path / "all.parquet")
+    plain = with_end["drive"].to_pylist()
+    assert found["drive"].to_pylist() == [f"{file}/{name}" for file in "ab" for name in plain]
+    assert found["risk"][0].as_py() is None

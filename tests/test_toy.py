@@ -10,8 +10,6 @@ import safemil
 from safemil import toy
 from safemil.stats import auc
 
-SEEDS = 2
-
 
 @pytest.fixture(scope="module")
 def speed():
@@ -25,9 +23,7 @@ def disc():
 
 @pytest.fixture(scope="module")
 def speed_run(speed, optimised):
-    return safemil.train(
-        "safemil", nonpreferred=speed.nonpreferred, unlabeled=speed.unlabeled, seeds=SEEDS, updates=3600
-    )
+    return safemil.train("safemil", nonpreferred=speed.nonpreferred, unlabeled=speed.unlabeled, updates=1800)
 
 
 @pytest.mark.parametrize("problem", toy.RULES)
@@ -167,20 +163,14 @@ def test_the_piles_have_the_sizes_of_the_paper(speed):
 
 
 def test_the_cost_finds_risky_steps_of_episodes_it_never_saw(speed, speed_run):
-    risky = speed.heldout_truth.costs > 0
-    for member in range(SEEDS):
-        costs = np.concatenate(speed_run[member].cost(speed.heldout))
-        assert auc(costs, risky) >= 0.95
+    assert auc(np.concatenate(speed_run.cost(speed.heldout)), speed.heldout_truth.costs > 0) >= 0.95
 
 
 def test_the_policy_is_risky_at_most_a_fifth_as_often_as_bc(speed, speed_run):
-    bc = safemil.train("bc", unlabeled=speed.unlabeled, seeds=SEEDS, updates=2000)
-    ours, theirs = (
-        [toy.evaluate("speed", run[member].act, episodes=50)[0] for member in range(SEEDS)]
-        for run in (speed_run, bc)
-    )
-    assert np.mean(theirs) > 0.02
-    assert np.mean(ours) <= np.mean(theirs) / 5
+    bc = safemil.train("bc", unlabeled=speed.unlabeled, updates=800)
+    ours, theirs = (toy.evaluate("speed", run.act, episodes=50)[0] for run in (speed_run, bc))
+    assert theirs > 0.02
+    assert ours <= theirs / 5
 
 
 def test_the_cost_finds_the_disc_that_no_column_names(disc, optimised):

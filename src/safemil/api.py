@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 import safemil
-from safemil import loop
+from safemil import ahead, loop
 from safemil.algorithms import Algorithm, find, of_config
 from safemil.arrays import Floats
 from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
-from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Scaler
+from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Pile, Scaler
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
@@ -84,6 +84,7 @@ class Run:
         self.metrics = metrics
         self.path = path
         self.evidence = evidence  # of the first seed; None where the algorithm holds no episodes out
+        self._ahead: ahead.Ahead | None = None  # see `learn_ahead`
         self._state = state  # every array with a leading axis over seeds
         self._scaler = scaler
         self._schema = schema
@@ -146,7 +147,7 @@ class Run:
             }
             for line in self.metrics
         ]
-        return Run(
+        run = Run(
             self._algorithm,
             self.config,
             [self.seeds[index]],
@@ -157,6 +158,9 @@ class Run:
             self.path,
             self.evidence,
         )
+        if len(self) == 1:
+            run._ahead = self._ahead
+        return run
 
     def of_seed(self, seed: int | None = None) -> "Run":
         """Return the run of one seed by its number; of the first seed if none is given."""
@@ -223,6 +227,59 @@ class Run:
             raise InputError(f"the learned cost is not finite at {where}; {RETRAIN}")
         means = trajectories.by_episode(costs)
         return CostSpread(means, trajectories.by_episode(deviations)) if spread else means
+
+    def learn_ahead(self, logs: Trajectories, *, horizon: float = 10.0) -> None:
+        """Learn the risk of what follows a step, for `risk_ahead`, from logs such as those of training.
+
+        It is the discounted mean of the costs to come, of which `horizon` steps count on average. A run with
+        a folder keeps it there.
+        """
+        if not horizon > 1:
+            raise InputError(f"the horizon must be more than one step, got {horizon:g}.")
+        logs = self._schema.match(logs)
+        costs = np.concatenate(self.cost(logs))
+        self._ahead = ahead.fit(logs, costs, self._scaler, horizon=float(horizon), seed=self.seeds[0])
+        if self.path is not None and RunDirectory(self.path).read_config()["seeds"] == [*self.seeds]:
+            arrays = loop.state_arrays({"ahead": self._ahead, "update": self._last_update()})
+            RunDirectory(self.path).save_ahead(arrays)
+
+    def risk_ahead(self, trajectories: Trajectories) -> list[npt.NDArray[np.float32]]:
+        """Compute the risk of what follows every step, in (0, 1), one array per episode.
+
+        Columns are matched as `match` does. `learn_ahead` has to be called once before.
+        """
+        if self._ahead is None:
+            raise InputError(
+                "this run has not learned the risk of what follows; call `run.learn_ahead(logs)` with the "
+                "logs of training."
+            )
+        trajectories = self._schema.match(trajectories)
+        risks = np.asarray(ahead.over(self._ahead, Pile.of(trajectories, self._scaler)))
+        return trajectories.by_episode(risks)
+
+    @property
+    def learned_ahead(self) -> bool:
+        """Whether `risk_ahead` can be called."""
+        return self._ahead is not None
+
+    def _last_update(self) -> np.ndarray:
+        return np.asarray(self.metrics[-1]["update"] if self.metrics else self.config.updates, np.int32)
+
+    def _restore_ahead(self, arrays: dict[str, np.ndarray] | None) -> None:
+        """Take what `learn_ahead` kept, unless the run has been trained further since."""
+        size = self.observation_size + self.action_size
+        template = {
+            "ahead": jax.eval_shape(lambda: ahead.untrained(size, 1.0, jax.random.key(0))),
+            "update": self._last_update(),
+        }
+        if arrays is None:
+            return
+        try:
+            found = loop.state_from_arrays(template, arrays)
+        except InputError as error:
+            raise InputError(f"{self.path}: {error} Delete ahead.safetensors, and learn it again.") from None
+        if int(found["update"]) == int(self._last_update()):
+            self._ahead = found["ahead"]
 
     def heldout_risks(self, unlabeled: Trajectories, nonpreferred: Trajectories) -> HeldoutRisks:
         """Compute risks of the training data, of every step by networks that did not see its episode.
@@ -356,6 +413,7 @@ class Run:
         run.metrics, run.path = directory.read_metrics(), directory.path
         if (directory.path / EVIDENCE).exists():
             run.evidence = Evidence.load(directory.path)
+        run._restore_ahead(directory.read_ahead())
         return run
 
     def _described(self) -> dict[str, Any]:
@@ -755,6 +813,8 @@ def _evidence(
         incident_scores=found["incident_scores"],
         unlabeled_scores=found["unlabeled_scores"],
         preferred_scores=found["preferred_scores"],
+        tried=int(found["tried"]),
+        look_alikes=(float(found["alike_auc"]), float(found["alike_p"]), bool(found["rare"])),
         votes=found["votes"],
         nonpreferred=nonpreferred,
         unlabeled=unlabeled,

@@ -5,6 +5,7 @@ of the list that `seed` stands for, whatever the algorithm.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from safemil.api import Run
 
 FILE = "evaluation.json"
+NUMBER = re.compile(
+    r"(observation|action|obs|act)s?[ _[]?[0-9]+]?"
+)  # a column's name that says its place only
 CURVE_EPISODES = 20  # of each seed, at each point of a learning curve
 
 
@@ -124,7 +128,7 @@ def evaluate(
     """
     _check_episodes(episodes, seed)
     if isinstance(env, str) and is_task(env):
-        check_fits(env, run.observation_size, run.action_size, run.action_categories)
+        check_fits(env, run)
         with bar(f"evaluating {run.algorithm}", catalog.task(env).limit, show=progress) as shown:
             act = policy(run, seed if stochastic else None, task=env)
             found = roll_out(
@@ -221,27 +225,59 @@ def policy(run: "Run", seed: int | None = None, *, task: str) -> Act:
     back = np.argsort(acted)
 
     def act(observations: Doubles, step: int) -> Doubles:
-        n, columns = observations.shape
-        of_seeds = observations[:, observed].astype(np.float32).reshape(len(run), -1, columns)
+        n = len(observations)
+        of_seeds = observations[:, observed].astype(np.float32).reshape(len(run), -1, len(observed))
         chosen = run.act_each(of_seeds, key=None if key is None else jax.random.fold_in(key, step))
         return chosen.reshape(n, -1)[:, back]
 
     return act
 
 
-def columns_of(run: "Run", task: str) -> tuple[list[int], list[int]]:
+def columns_of(run: "Run | Trajectories", task: str) -> tuple[list[int], list[int]]:
     """Numbers of a task's observation and action columns in the order of the run's.
 
-    They are matched by name if the run's names are those of the task, else by position.
+    They are matched by name, or by position where either side has none (`by_position`). A column that the
+    task lacks is refused, and so is an action of the task that the run does not choose.
     """
     worlds = catalog.task(task).make(1, 1)
     names, size = worlds.column_names(), worlds.observation_size
-    pairs = (run.observation_names, names[:size]), (run.action_names, names[size:])
+    theirs = {"observation": names[:size], "action": names[size:]}
+    ours = {"observation": run.observation_names, "action": run.action_names}
+    widths = {"observation": run.observation_size, "action": run.action_size}
+    faults = []
+    for kind, known in theirs.items():
+        named = ours[kind]
+        if _nameless(named) or _nameless(known):
+            if widths[kind] != len(known):
+                faults.append(
+                    f"{task} has {len(known)} {kind} columns, but the run was trained on {widths[kind]}"
+                )
+            continue
+        told = f"{kind} columns, that the run was trained on: {listed(known)}"
+        if missing := [name for name in named or () if name not in known]:
+            faults.append(f"{task} has no {listed(missing)} among its {told}")
+        if kind == "action" and (left := [name for name in known if name not in (named or ())]):
+            faults.append(f"{task} needs the action {listed(left)}, which the run does not choose")
+    if faults:
+        raise InputError(f"{'; '.join(faults)}; evaluate it on the task that its data come from.")
     observed, acted = (
-        [theirs.index(name) for name in ours] if ours and {*ours} == {*theirs} else [*range(len(theirs))]
-        for ours, theirs in pairs
+        [*range(len(known))]
+        if _nameless(ours[kind]) or _nameless(known)
+        else [known.index(name) for name in ours[kind] or ()]
+        for kind, known in theirs.items()
     )
     return observed, acted
+
+
+def by_position(run: "Run | Trajectories", task: str) -> bool:
+    """Whether a run's columns can be matched with those of a task only by position, for lack of names."""
+    named = (run.observation_names, run.action_names, catalog.task(task).make(1, 1).column_names())
+    return any(map(_nameless, named))
+
+
+def _nameless(names: Sequence[str] | None) -> bool:
+    """Whether names are missing, or only number the columns, as obs_0, obs_1 and so on do."""
+    return names is None or all(NUMBER.fullmatch(name) for name in names)
 
 
 def as_logged(run: "Run", task: str, episodes: Trajectories) -> Trajectories:
@@ -336,21 +372,14 @@ def sizes(task: str) -> tuple[int, int]:
     return worlds.observation_size, worlds.action_size
 
 
-def check_fits(
-    task: str, observation_size: int, action_size: int, choices: Sequence[str | int] | None = None
-) -> None:
+def check_fits(task: str, run: "Run | Trajectories") -> None:
     """Refuse a policy whose columns are not the task's, or that chooses where the task takes numbers."""
-    if choices is not None:
+    if run.action_categories is not None:
         raise InputError(
             f"actions of {task} are numbers, but the run was trained on choices "
-            f"({listed(map(str, choices))}); evaluate it on the task that its data come from."
+            f"({listed(map(str, run.action_categories))}); evaluate it on the task that its data come from."
         )
-    ours, theirs = (observation_size, action_size), sizes(task)
-    if ours != theirs:
-        raise InputError(
-            f"{task} has {theirs[0]} observation and {theirs[1]} action columns, but the run was trained on "
-            f"{ours[0]} and {ours[1]}; evaluate it on the task that its data come from."
-        )
+    columns_of(run, task)
 
 
 def _mujoco_version() -> str | None:

@@ -8,7 +8,8 @@ incidents with those of unlabeled episodes, and both with what trivial rules rea
   be estimated, at least half way from 0.5 to its ceiling;
 - weak: all else.
 
-p is that of the one-sided rank-sum test. Half way means that an episode with an incident ranks above one
+p is that of the one-sided rank-sum test, times the number of aggregates among which the best was chosen
+(Bonferroni). Half way means that an episode with an incident ranks above one
 without in three of four pairs. docs/evidence.md says how often the grades are right in simulations.
 """
 
@@ -67,13 +68,16 @@ class Evidence:
     preferred_auc: Interval | None  # of held-out incidents against these; None if there are none
     aggregate: str  # of an episode's costs, its score
     auc: Interval  # of held-out incidents against unlabeled episodes
-    p_value: float  # one-sided, against an AUC of 0.5
+    p_value: float  # one-sided, against an AUC of 0.5, times the number of aggregates tried
     smallest_auc: float | None  # that would not be graded "none"; None if there is none
     share: Interval | None  # of the unlabeled episodes look like incidents
     share_unknown: str  # why `share` is None, else empty
     members: int
     agreement: float | None  # mean share of equal votes of two members; None for one member
     chance_agreement: float | None  # if each member voted for as many episodes, chosen at random
+    alike_auc: float  # of incidents against unlabeled episodes that look like them to the second round
+    alike_p: float  # one-sided, against an AUC of 0.5
+    rare: bool  # whether incidents are a rare outcome of a style, by this p-value
     length: Rule
     start: Rule  # best rule on the first steps of a column
     column: Rule  # best rule on a whole column
@@ -94,6 +98,7 @@ class Evidence:
             *self._against_preferred(),
             *self._power(),
             self._share(),
+            *self._rare(),
             *self._agreement(),
             *(self.leaks() or [self._no_leak()]),
             *self._calibration(),
@@ -160,6 +165,15 @@ class Evidence:
         looks = f"{value:.0f}% ({low:.0f} to {high:.0f}) of the unlabeled episodes look like incidents"
         return f"{looks}; {cloned}"
 
+    def _rare(self) -> list[str]:
+        if not self.rare or self.grade == "none":
+            return []
+        return [
+            "Incidents seem to be a rare outcome of a style: they rank above the unlabeled episodes that look"
+            f" like them with AUC {self.alike_auc:.2f} (p = {self.alike_p:.3f}). The cost tells incidents; "
+            "the policy avoids the style as well."
+        ]
+
     def _agreement(self) -> list[str]:
         if self.agreement is None:
             return []
@@ -210,7 +224,8 @@ class Evidence:
                 values[name] = Rule(str(rule), *map(float, numbers))
             for name in ("incidents", "unlabeled", "kept", "preferred", "members"):
                 values[name] = int(values[name])
-            for name in ("p_value", "chance_rule"):
+            values["rare"] = bool(values["rare"])
+            for name in ("p_value", "chance_rule", "alike_auc", "alike_p"):
                 values[name] = float(values[name])
             for name in ("smallest_auc", "agreement", "chance_agreement", "calibration"):
                 values[name] = None if values[name] is None else float(values[name])
@@ -254,6 +269,8 @@ def assess(
     unlabeled: Trajectories,
     kept: npt.ArrayLike,
     aggregate: str,
+    tried: int = 1,
+    look_alikes: tuple[float, float, bool] = (0.5, 1.0, False),
     preferred_scores: npt.ArrayLike = (),
     step_probabilities: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     importance: Mapping[str, float] | None = None,
@@ -263,15 +280,16 @@ def assess(
     """Measure what the scores of held-out episodes tell, and grade it.
 
     `votes` (members, unlabeled episodes) says which episodes each member would clone, `kept` which ones the
-    policy is cloned from; `preferred_scores` are those of episodes that are known to be good.
-    `step_probabilities` are those of held-out steps of incidents and of good episodes.
+    policy is cloned from. The `aggregate` is the best of as many as were `tried`. `preferred_scores` are
+    those of episodes that are known to be good. `look_alikes` are an AUC, its p-value and whether incidents
+    are rare by it. `step_probabilities` are those of held-out steps of incidents and of good episodes.
     `names` are those of the observation columns, then of the action columns.
     """
     incidents = _scores("incident_scores", incident_scores, len(nonpreferred))
     others = _scores("unlabeled_scores", unlabeled_scores, len(unlabeled))
     known = _scores("preferred_scores", preferred_scores, np.size(preferred_scores))
     rng = np.random.default_rng(seed)
-    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others)
+    auc, p_value = auc_interval(incidents, others, rng), rank_sum_p(incidents, others, tried)
     share, unknown = (
         share_interval(incidents, others, rng) if p_value < WEAK else (None, "the scores don't tell")
     )
@@ -290,12 +308,15 @@ def assess(
         aggregate=aggregate,
         auc=auc,
         p_value=p_value,
-        smallest_auc=smallest_auc(len(incidents), len(others)),
+        smallest_auc=smallest_auc(len(incidents), len(others), tried),
         share=share,
         share_unknown=unknown,
         members=len(ballots),
         agreement=agreement,
         chance_agreement=chance_agreement,
+        alike_auc=look_alikes[0],
+        alike_p=look_alikes[1],
+        rare=look_alikes[2],
         **rules,
         calibration=None if step_probabilities is None else calibration_error(*step_probabilities),
         importance={name: float(value) for name, value in ranked},
@@ -314,16 +335,19 @@ def grade(auc: float, p_value: float, share: float | None) -> Grade:
     return "strong" if p_value < STRONG and auc >= STRONG_AUC and way >= STRONG_WAY else "weak"
 
 
-def rank_sum_p(incidents: Doubles, unlabeled: Doubles) -> float:
-    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties."""
+def rank_sum_p(incidents: Doubles, unlabeled: Doubles, tried: int = 1) -> float:
+    """One-sided p-value of the rank-sum test that incidents score higher; exact for few and no ties.
+
+    It is multiplied by the number of scores that were tried, of which these are the best.
+    """
     from scipy.stats import mannwhitneyu  # takes a second to import
 
     if np.ptp(np.concatenate([incidents, unlabeled])) == 0:
         return 1.0
-    return float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue)
+    return min(tried * float(mannwhitneyu(incidents, unlabeled, alternative="greater").pvalue), 1.0)
 
 
-def smallest_auc(incidents: int, unlabeled: int) -> float | None:
+def smallest_auc(incidents: int, unlabeled: int, tried: int = 1) -> float | None:
     """Find the smallest AUC that is not graded "none", by bisection; None if there is none.
 
     >>> smallest_auc(3, 5), smallest_auc(1, 50)  # 1 of 56 orders is no rarer than p = 0.01
@@ -334,7 +358,7 @@ def smallest_auc(incidents: int, unlabeled: int) -> float | None:
         each, rest = divmod(pairs, incidents)  # incident i is above `each` unlabeled episodes, or one more
         above = each + (np.arange(incidents) < rest)
         scores = above - 0.5 + np.arange(incidents) / (4 * incidents)
-        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64)) < WEAK
+        return rank_sum_p(scores, np.arange(unlabeled, dtype=np.float64), tried) < WEAK
 
     low, high = 0, incidents * unlabeled
     if not significant(high):

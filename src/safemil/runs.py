@@ -5,6 +5,7 @@ config.toml     format, algorithm, seeds and every setting
 manifest.json   versions, dataset hashes, columns of the training data, wall time
 metrics.jsonl   one line per logging interval
 checkpoints/    NUMBER.safetensors and NUMBER.json with its SHA-256, the last two
+ahead.safetensors  networks of the risk of what follows, if it was asked for
 data.json       paths of the piles, relative to the run, and how their files were read
 ```
 """
@@ -36,6 +37,7 @@ from safemil.texts import read_json, read_toml
 FORMAT = 3  # of the folder; a change that older versions can't read, or that can't read older ones, raises it
 READ = (2, 3)  # formats that this version reads; 2 has larger checkpoints
 CONFIG, MANIFEST, SOURCES = "config.toml", "manifest.json", "data.json"
+AHEAD = "ahead.safetensors"
 KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 PILES = ("unlabeled", "nonpreferred", "preferred")
 
@@ -264,6 +266,21 @@ class RunDirectory:
         for old in sorted(self.checkpoints.glob("*.json"))[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def save_ahead(self, arrays: dict[str, np.ndarray]) -> None:
+        """Write the networks of the risk of what follows."""
+        with atomic_file(self.path / AHEAD) as file:
+            file.write_bytes(save(arrays))
+
+    def read_ahead(self) -> dict[str, np.ndarray] | None:
+        """Read what `save_ahead` wrote; None if there is nothing."""
+        path = self.path / AHEAD
+        if not path.is_file():
+            return None
+        try:
+            return load(path.read_bytes())
+        except (SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}); delete it, and learn it again.") from None
 
     def latest_checkpoint(self) -> Checkpoint | None:
         """Return the newest intact checkpoint; a damaged one is skipped with a warning."""

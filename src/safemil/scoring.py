@@ -42,10 +42,12 @@ def save_risk(
     *,
     append: bool = False,
     spread: Costs | None = None,
+    ahead: Costs | None = None,
 ) -> None:
     """Write `risk` and `novelty` of each step beside its episode and step, as the log has them.
 
-    `spread`, the standard deviation of the risk over seeds, becomes the column `risk_spread`.
+    `spread`, the standard deviation of the risk over seeds, becomes the column `risk_spread`; `ahead`,
+    the risk of what follows, becomes `risk_ahead`.
 
     `log` are these columns of a table, under their own names. With `append` it holds all columns, and every
     row is written: risk is empty where a row is no step.
@@ -54,13 +56,16 @@ def save_risk(
     found = {"risk": np.concatenate(costs), "novelty": np.concatenate(novelty)}
     if spread is not None:
         found["risk_spread"] = np.concatenate(spread)
+    if ahead is not None:
+        found["risk_ahead"] = np.concatenate(ahead)
     if log is None or contents.step_rows is None:
         table = _with_columns(_keys(contents), found)
     elif append:
-        table = _appended(log, contents.step_rows, found)
+        table = _appended(_told_apart(log, contents, contents.row_episodes), contents.step_rows, found)
     else:
         order = np.argsort(contents.step_rows)  # rows in the order of the log
-        keys = _told_apart(log.take(contents.step_rows), contents)
+        episodes = contents.trajectories.episode_of_step
+        keys = _told_apart(log.take(contents.step_rows), contents, episodes)
         table = _with_columns(keys, found).take(order)
     with atomic_file(path) as file:
         try:
@@ -83,10 +88,13 @@ def _keys(contents: Contents) -> pa.Table:
     return pa.table(dict(zip(key_columns(contents), values, strict=True)))
 
 
-def _told_apart(keys: pa.Table, contents: Contents) -> pa.Table:
-    """Name episodes as the reader does, where the log has no such column or files share their names."""
-    held, name = contents.trajectories, key_columns(contents)[0]
-    names = np.repeat(held.ids, held.lengths)
+def _told_apart(keys: pa.Table, contents: Contents, episodes: npt.NDArray[np.int64] | None) -> pa.Table:
+    """Name episodes as the reader does, where the log has no such column or files share their names.
+
+    `episodes` has the number of the episode of each row.
+    """
+    name = key_columns(contents)[0]
+    names = contents.trajectories.ids[episodes]
     if name not in keys.column_names:
         return keys.add_column(0, name, pa.array(names))
     logged = pc.cast(keys.column(name), pa.string()).to_numpy()

@@ -34,6 +34,17 @@ def plain_name(what: str, name: object) -> str:
     return name
 
 
+def require_utf8(what: str, text: str) -> str:
+    """Return a path or an argument; refuse bytes that are not UTF-8, which names of files may hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{what} {shortened(text)} is not in UTF-8; rename the file, or choose a UTF-8 locale."
+        ) from None
+    return text
+
+
 def read_text(path: PathLike) -> str:
     """Read a small text file in UTF-8; refuse whatever is none, such as a pipe that would never end."""
     path = Path(path)

@@ -151,8 +151,12 @@ def test_extreme_inputs_leave_every_number_finite(name, unlabeled, nonpreferred,
 @pytest.mark.parametrize("components", [1, 3])
 def test_a_policy_has_as_many_gaussians_as_are_asked_for(name, dataset, components):
     config = dataclasses.replace(small_config(name), components=components)
-    policy = find(name).init(config, dataset, jax.random.key(0)).policy
-    log_weights, means, _ = policy.mixture(dataset.unlabeled.observations)
+
+    def mixture():
+        policy = find(name).init(config, dataset, jax.random.key(0)).policy
+        return policy.mixture(dataset.unlabeled.observations)
+
+    log_weights, means, _ = jax.eval_shape(mixture)  # traced, not compiled
     assert log_weights.shape[-1] == means.shape[-2] == components
     with pytest.raises(InputError, match="components must be above 0, got 0"):
         dataclasses.replace(config, components=0)

@@ -1,8 +1,12 @@
 import json
+import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from safemil.cli import main
 from safemil.data import Annotations, Trajectories, describe, shared_episodes
 
 
@@ -101,3 +105,66 @@ def test_annotations_of_other_episodes_are_refused(walk):
 def test_an_episode_that_is_shared_several_times_counts_once(walk):
     five, ten = (walk.take([1] * count) for count in (5, 10))
     assert shared_episodes(five, ten).tolist() == [0, 1, 2, 3, 4]
+
+
+FAULTY = {
+    "drive": ["a", "a", "b", "b", None, "c", "c", "c"],
+    "stamp": [0, 1, 0, 0, 0, 0, 1, 3],
+    "speed": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 6.0],
+    "gap": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, None, 7.0],
+    "note": ["x"] * 8,
+    "cell": [[1.0], [1.0, 2.0], [1.0], [1.0], [1.0], [1.0], [1.0], [1.0]],
+    "steer": [0.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    "crash": [False, False, True, True, False, False, False, False],
+}
+
+
+def info(path, *flags):
+    named = ["--episode", "drive", "--step", "stamp", "--action", "steer", "--incident", "crash"]
+    return main(["data", "info", str(path), *named, *flags])
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    path = tmp_path / "faulty.parquet"
+    pq.write_table(pa.table(FAULTY), path)
+    return path
+
+
+def test_info_names_every_kind_of_fault_in_one_go(faulty, capsys):
+    assert info(faulty, "--observation", "speed,gap,note,cell,missing", "--fill", "gpa=1", "--strict") == 1
+    shown = capsys.readouterr().out
+    for fault in (
+        'no column "missing"',
+        '"note" must hold numbers, but holds string',
+        'the lists in "cell" must all be equally long, at least 1, but have 1 and 2 entries',
+        '"drive" is empty in row 4, in 1 rows',
+        'no observation or action is called "gpa"',
+        "episode b has step 0 twice",
+        '"steer" holds 5, outside its bounds -1 to 1 (1 rows, the first at episode a, step 1)',
+        '"gap" is empty at episode c, step 1 (12.50% of its cells)',
+    ):
+        assert shown.count(fault) == 1, fault
+    assert "--action-low -1 --action-high 5" in shown
+    assert "1 episodes, 2 steps; 4 declared, 3 passed over" in shown
+    assert "speed" in shown
+    assert shown.count("fault: ") == 9  # no episode that could be read has an incident
+
+
+def test_info_describes_columns_where_no_episode_can_be_read(faulty, capsys):
+    assert info(faulty, "--observation", "gap,speed", "--action-low", "-5", "--action-high", "-4") == 2
+    out, err = capsys.readouterr()
+    assert "0 episodes; 4 declared, all passed over" in out
+    assert '"crash" holds "false" in 6 rows, "true" in 2 rows' in out
+    assert re.search(r"gap +1 +7 +12\.5% +0\.0%", out)
+    assert re.search(r"speed +1 +6 +0\.0% +25\.0%", out)
+    assert err.count("also:") == 3
+
+
+def test_info_lists_missing_columns_and_describes_the_others(faulty, capsys):
+    assert main(["data", "info", str(faulty), "--json"]) == 2
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert [each["name"] for each in found["columns"]] == ["stamp", "speed", "gap", "steer", "crash"]
+    for missing in ('no column "episode"', 'no column "step"', 'need a column "action"', '"observation" of'):
+        assert missing in err

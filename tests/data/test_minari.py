@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import warnings
 
 import h5py
 import minari
@@ -11,10 +12,12 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from minari.data_collector import EpisodeBuffer
 
+from safemil.cli import main
 from safemil.data import Columns, load
 from safemil.data.formats import read
 from safemil.data.interchange import Options
 from safemil.errors import InputError, InputWarning
+from safemil.runs import RunDirectory
 
 FILE = "data/main_data.hdf5"
 LENGTHS = [3, 1, 4]
@@ -251,3 +254,15 @@ def test_damaged_files_are_answered_with_one_message(storage, written):
                 load(path)
         file.write_bytes(whole)
     assert load(path).steps == sum(LENGTHS)
+
+
+def test_a_run_trained_from_an_id_is_found_without_minaris_folder(written, tmp_path, monkeypatch):
+    written(), written(name="car/crash-v0")
+    piles = ["--unlabeled", "car/drive-v0", "--nonpreferred", "car/crash-v0"]
+    tiny = ["--set", "updates=2", "--set", "hidden_policy=[4]", "--out", str(tmp_path / "run")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # both hold the same episodes
+        assert main(["train", "bc", *piles, *tiny]) == 0
+    monkeypatch.delenv("MINARI_DATASETS_PATH")
+    paths, _ = RunDirectory(tmp_path / "run").read_sources()
+    assert [path.resolve() for path in paths["unlabeled"]] == [tmp_path / "car" / "drive-v0"]

@@ -124,7 +124,14 @@ def test_advice_ranks_actions_by_risk(run, unlabeled):
     assert risks[2] == pytest.approx(alone, abs=1e-6)
 
 
-@pytest.mark.parametrize("change", [lambda text: text[:50], lambda text: text.replace('"alpha"', '"a"', 1)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[:50],
+        lambda text: text.replace('"alpha"', '"a"', 1),
+        lambda text: text.replace('"alpha": 0', '"alpha": 7', 1),
+    ],
+)
 def test_a_damaged_guard_is_refused(run, unlabeled, tmp_path, change):
     path = tmp_path / "guard.json"
     save(calibrate(run, unlabeled, alpha=0.3), run, path)

@@ -162,8 +162,8 @@ def graph_json(*nodes, outputs=("y",)):
     [
         ([Node("eval", ("x",), "y", {})], "does not know its operation"),
         ([Node("Reshape", ("x",), "y", {"order": [2]})], "does not know its operation"),
-        ([Node("MatMul", ("tall", "wide"), "y", {})], "more than 67108864 values"),
-        ([Node("Add", ("tall", "wide"), "y", {})], "more than 67108864 values"),
+        ([Node("MatMul", ("tall", "wide"), "y", {})], "more than 16777216 products"),
+        ([Node("Add", ("tall", "wide"), "y", {})], "more than 16777216 products"),
         ([Node("Concat", ("tall", "tall"), "y", {"axis": 0})], "is not one row"),
         ([Node("Exp", ("x",), f"y{n}", {}) for n in range(10_001)], "more than 10000 nodes"),
     ],

@@ -23,6 +23,7 @@ SECONDS = 30  # of the processor that a case may take
 WAITING = 120  # seconds that may pass, on a machine with other work
 MEGABYTES = 500  # above the idle child that a case may take
 SPARE = 6 << 30  # address space that a child may take beyond what it has when idle
+DONE = "made"  # file that is written last into the folder of valid inputs
 HERE = Path(__file__).parent
 
 
@@ -49,7 +50,7 @@ def kind_of(number: int) -> str:
 
 def run_case(seed: int, number: int, materials: Path) -> Outcome:
     """Run one case in this process."""
-    from case import Case, WrongSuccess
+    from case import Case, WrongSuccess, peak_memory
     from kinds import KINDS
 
     from safemil.errors import InputError
@@ -59,7 +60,7 @@ def run_case(seed: int, number: int, materials: Path) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="safemil-fuzz-") as folder:
         case = Case(seed, number, materials, Path(folder))
         _ = case.values  # drawn before the memory is measured
-        before = _peak_after_reset()
+        case.prepared()
         try:
             function(case)
             found = Outcome(number, kind, "accepted")
@@ -69,21 +70,10 @@ def run_case(seed: int, number: int, materials: Path) -> Outcome:
             found = Outcome(number, kind, "wrong success", str(error)[:500])
         except Exception:
             found = Outcome(number, kind, "traceback", traceback.format_exc()[-3000:])
-        taken = (_peak() - before) // 1000
+        taken = (peak_memory() - case.memory) // 1000
     if found.clean and taken > MEGABYTES:
         return Outcome(number, kind, "memory", f"{taken} MB")
     return found
-
-
-def _peak_after_reset() -> int:
-    """Memory of this process in kB, after which `_peak` counts anew."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _peak()
-
-
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def serve(connection: Connection, seed: int, materials: Path) -> None:
@@ -200,6 +190,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of the cases to run again")
     parser.add_argument("--kinds", nargs="*", help="only cases of these kinds")
+    parser.add_argument(
+        "--materials", type=Path, help="folder of valid inputs, to be made once for many runs"
+    )
     parser.add_argument("--log", type=Path, default=Path("fuzz.jsonl"), help="file for each defect")
     given = parser.parse_args()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parents[1] / ".pytest_cache" / "jax"))
@@ -208,14 +201,15 @@ def main() -> int:
     from materials import build
 
     with tempfile.TemporaryDirectory(prefix="safemil-fuzz-materials-") as name:
-        build(Path(name))
+        materials = given.materials or Path(name, "made")
+        if not (materials / DONE).exists():
+            materials.mkdir()
+            build(materials)
+            (materials / DONE).touch()
         if given.only:
             for number in given.only:
-                print(
-                    json.dumps(asdict(run_case(given.seed, number, Path(name))), indent=2).replace(
-                        "\\n", "\n"
-                    )
-                )
+                found = json.dumps(asdict(run_case(given.seed, number, materials)), indent=2)
+                print(found.replace("\\n", "\n"))
             return 0
         numbers = [
             number
@@ -223,7 +217,7 @@ def main() -> int:
             if not given.kinds or kind_of(number) in given.kinds
         ]
         given.log.unlink(missing_ok=True)
-        outcomes = campaign(numbers, given.seed, Path(name), given.log)
+        outcomes = campaign(numbers, given.seed, materials, given.log)
     print(summary(outcomes))
     defects = sum(not each.clean for each in outcomes)
     print(f"\nseed {given.seed}: {len(outcomes)} cases, {defects} defects")

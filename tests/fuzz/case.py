@@ -33,6 +33,12 @@ class Case:
     number: int
     materials: Path  # valid inputs, never changed
     folder: Path  # empty, for this case alone
+    memory: int = 0  # kB that this process took before the part of the case that counts
+
+    def prepared(self) -> None:
+        """Say that the input is made: the memory that is taken from now on counts."""
+        Path("/proc/self/clear_refs").write_text("5")
+        self.memory = peak_memory()
 
     @cached_property
     def rng(self) -> random.Random:
@@ -41,6 +47,12 @@ class Case:
     @cached_property
     def values(self) -> list[Any]:
         return _values(self.seed, self.number // hostile.BLOCK)
+
+
+def peak_memory() -> int:
+    """Largest memory of this process since it was last prepared, in kB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 @lru_cache(maxsize=2)

@@ -3,11 +3,20 @@
 from collections.abc import Callable
 
 import commands
+import deployed
 import folders
+import foreign
 import readers
 from case import Case
 
-KINDS: list[Callable[[Case], None]] = [*readers.KINDS, *folders.KINDS, *commands.KINDS, folders.training]
+KINDS: list[Callable[[Case], None]] = [
+    *readers.KINDS,
+    *foreign.KINDS,
+    *folders.KINDS,
+    *deployed.KINDS,
+    *commands.KINDS,
+    folders.training,
+]
 
 
 def warm_up() -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from foreign_materials import build_foreign
 
 from safemil.bench.cell import write_result
 from safemil.bench.grid import read_grid
@@ -41,6 +42,10 @@ def build(folder: Path) -> None:
     build_untrained(folder)
     _train(folder, "safemil", ["--nonpreferred", str(folder / "incidents")])
     _train(folder, "bc", ["--seeds", "2"])
+    run, pile = str(folder / "safemil"), str(folder / "logs")
+    assert main(["export", run, "--unlabeled", pile, "--out", str(folder / "policy.safetensors")]) == 0
+    out = str(folder / "guard.json")
+    assert main(["guard", run, "--calm", pile, "--alpha", "0.5", "--out", out]) == 0
     for name in ("safemil", "bc"):
         assert main(["evaluate", str(folder / name), "--task", "toy:speed", "--episodes", "2"]) == 0
 
@@ -48,6 +53,7 @@ def build(folder: Path) -> None:
 def build_untrained(folder: Path) -> None:
     """Write all but the runs, which take longer than the rest."""
     _results(folder / "results")
+    build_foreign(folder)
     _recording(folder / "SafetySwimmerVelocity-v1.npz")
     incidents, _ = episodes(["bad 1", "bad 2", "bad 3"], 1)
     logs, truth = episodes([f"trip {i}" for i in range(6)], 2)

@@ -20,6 +20,7 @@ from safemil.data.interchange import Columns, Options
 from safemil.data.trajectories import digest
 
 INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64())
+LONG = pa.array(np.zeros(40_001_000, np.int8))
 BOUNDS = (-2.0, 2.0)  # of the actions in the materials
 
 
@@ -65,9 +66,23 @@ def csv(case: Case) -> None:
         content = hostile.damaged_bytes(content, case.rng)
     path = case.folder / "logs.csv"
     path.write_bytes(content)
+    if case.rng.random() < 0.15:
+        kind, path = 0.0, _packed(case, content)
     contents = _read(case, path)
     if contents is not None and kind >= 0.2:
         _check_numbers(contents.trajectories.observations, rows)
+
+
+def _packed(case: Case, content: bytes) -> Any:
+    """A compressed file, sometimes with many more rows, or damaged."""
+    suffix, codec = case.rng.choice([("gz", "gzip"), ("zst", "zstd")])
+    row = (content.splitlines() or [b""])[-1][:100] + b"\n"
+    if case.rng.random() < 0.3:
+        content += b"\n" + row * case.rng.choice([10_000, 50_000_000 // len(row)])
+    path = case.folder / f"logs.csv.{suffix}"
+    packed = pa.Codec(codec).compress(content, asbytes=True)
+    path.write_bytes(packed if case.rng.random() < 0.7 else hostile.damaged_bytes(packed, case.rng))
+    return path
 
 
 def hdf5(case: Case) -> None:
@@ -75,7 +90,7 @@ def hdf5(case: Case) -> None:
     shutil.copy(case.materials / "logs.hdf5", path)
     with h5py.File(path, "r+") as file:
         for _ in range(case.rng.choice([1, 1, 2])):
-            _damage_hdf5(case, file)
+            damage_hdf5(case, file)
     if case.rng.random() < 0.1:
         path.write_bytes(hostile.damaged_bytes(path.read_bytes(), case.rng))
     _read(case, path)
@@ -137,6 +152,7 @@ def options(case: Case) -> None:
 
 def _read(case: Case, path: Any) -> Any:
     """Read by the library, sometimes with options, or by a command."""
+    case.prepared()
     kind = case.rng.random()
     if kind < 0.08:
         command(case, "data", "info", path, *case.rng.choice([[], ["--json"]]))
@@ -147,7 +163,7 @@ def _read(case: Case, path: Any) -> Any:
         command(
             case, "data", "split", path, "--nonpreferred", 1, "--unlabeled", 2, "--out", case.folder / "s"
         )
-    elif path.suffix == ".csv" or (kind < 0.4 and path.suffix == ".parquet"):
+    elif ".csv" in path.name or (kind < 0.4 and path.suffix == ".parquet"):
         return examine(case, path, Options(_columns(case), BOUNDS))
     else:
         return examine(case, path)
@@ -253,6 +269,8 @@ def strange_array(case: Case, rows: int) -> pa.Array:
         lambda: pa.array([{"a": 1}] * rows),
         lambda: pa.array([[("k", 1)]] * rows, pa.map_(pa.string(), pa.int64())),
         lambda: pa.array([list(range(3000))] * rows),
+        lambda: _long_list(rows),
+        lambda: pa.array(np.zeros(rows)).cast(pa.float32()).dictionary_encode(),
     ]
     return rng.choice(makers)()
 
@@ -292,6 +310,12 @@ def _alike(case: Case, value: Any) -> list[Any]:
             [1e300] * len(value),
         ]
     return hostile.NUMBERS
+
+
+def _long_list(rows: int) -> pa.Array:
+    """Lists of one number, and one of forty million."""
+    offsets = [*range(rows), rows - 1 + 40_000_000] if rows else [0]
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), LONG[: offsets[-1]])
 
 
 def _invalid_text(rows: int) -> pa.Array:
@@ -349,7 +373,7 @@ def _damage_rows(case: Case, rows: list[list[str]]) -> None:
 # HDF5
 
 
-def _damage_hdf5(case: Case, file: h5py.File) -> None:
+def damage_hdf5(case: Case, file: h5py.File) -> None:
     rng = case.rng
     names: list[str] = []
     file.visit(names.append)

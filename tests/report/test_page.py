@@ -39,13 +39,15 @@ def test_the_page_is_small_and_names_nothing_that_must_be_fetched(page):
     assert "default-src 'none'" in text
 
 
-def test_a_run_without_evidence_says_so_under_its_name(folder, page, tmp_path):
+def test_a_run_without_evidence_says_so_before_anything_else(folder, page, tmp_path):
     shutil.copytree(folder, tmp_path / "same")
     run, out = tmp_path / "same" / "run", tmp_path / "report.html"
     replace(Evidence.load(run), grade="none").save(run)
     assert main(["report", str(run), "--out", str(out)]) == 0
-    warning = '<p class="warning">Evidence: none. Held-out incidents rank'
-    assert out.read_text().split("</h1>", 1)[1].lstrip().startswith(warning)
+    text = out.read_text().split("</style>")[1]
+    warning = "<strong>Evidence: none.</strong>"
+    assert text.index(warning) < text.index("<h1>")
+    assert "Nothing was found that chance would not find" in text
     assert warning not in page.read_text()
 
 
@@ -124,7 +126,7 @@ def test_a_run_that_was_saved_from_python_says_nothing_of_what_it_learned_from(f
 
 
 def test_a_cost_that_is_no_number_is_called_a_failed_training(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(safemil.api, "_cost", lambda *inputs: np.full(len(inputs[-1]), np.nan))
+    monkeypatch.setattr(safemil.api, "_cost", lambda *inputs: np.full((2, len(inputs[-1])), np.nan))
     assert report(folder / "run", "--out", tmp_path / "page.html") == 2
     assert "its training has diverged" in capsys.readouterr().err
 

@@ -9,13 +9,15 @@ regression, a proper loss whose optimum is the log of the density ratio, in two 
 2. incidents and the unlabeled episodes that rank highest, against the unlabeled episodes that rank lowest and
    those that are known to be good.
 
-The logit of ĉ is the sum of both: the first tells incidents from other episodes of the same style, the second
-tells bad episodes from good ones. Where incidents have marks of when they happened, steps are drawn from the
-window that ends there, and ĉ is that of the first round alone.
+The logit of ĉ is the sum of both: the first tells incidents from other episodes of the same style, the
+second tells bad episodes from good ones. ĉ is that of the first round alone in two cases. Where incidents
+have marks of when they happened, steps are drawn from the window that ends there. And where incidents are a
+rare outcome of a style, the second round learns the style: among episodes that it finds alike, the first
+round then still ranks incidents above unlabeled ones (`look_alikes`).
 
 Each of M networks learns from a random half of the episodes and is judged on the other half ("out of bag").
-These judgements choose how long to train, rank the unlabeled episodes and scale the logits such that ĉ is a
-probability at even odds.
+These judgements choose how long to train, rank the unlabeled episodes, and map logits to probabilities at
+even odds (`calibrate`).
 """
 
 from collections.abc import Callable
@@ -29,6 +31,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from safemil.algorithms.cloning import Optimiser
+from safemil.algorithms.curve import Curve, Masses, fit_curve
 from safemil.data.sampling import Dataset, Moments, Pile, draw_below, episode_sums, map_steps, moments, spread
 from safemil.errors import InputError
 from safemil.networks import ScalarNet
@@ -38,6 +41,8 @@ AGGREGATES = (1.0, 0.2, 0.05)  # an episode's score is the mean of this share of
 CLEAR = 0.8  # share of the good (and of the bad) unlabeled episodes that the second round learns from
 JUDGED = 2048  # out-of-bag steps of each kind in a judgement
 RESAMPLES = 200  # bootstrap samples of the share
+RARE = 0.05  # p-value below which incidents are a rare outcome of what the second round has learned
+LARGEST_SHARE = 0.8  # of bad steps; beyond it, the difference that is left to the good ones is noise
 FEWEST_GOOD = 0.1  # share of the unlabeled episodes that are taken for good at least
 
 Steps = tuple[Float[Array, "count S"], Float[Array, "count A"]]
@@ -47,13 +52,13 @@ class CalibratedCost(eqx.Module):
     """ĉ(s, a): the probability, at even odds, that a step is from an incident and not from a good episode."""
 
     first: ScalarNet  # (M, ...), best networks of the first round
-    second: ScalarNet  # (M, ...), best networks of the second round; zero before it
-    temperature: Float[Array, ""]
+    second: ScalarNet  # (M, ...), best networks of the second round; zero before it, or if it is left out
+    curve: Curve
 
     def __call__(
         self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
     ) -> Float[Array, "*batch"]:
-        return jax.nn.sigmoid(self.temperature * self.logits(observations, actions).mean(axis=0))
+        return self.curve(self.logits(observations, actions).mean(axis=0))
 
     def logits(
         self, observations: Float[Array, "*batch S"], actions: Float[Array, "*batch A"]
@@ -85,6 +90,20 @@ class Ranking(NamedTuple):
     votes: Bool[Array, "M logs"]  # unlabeled episodes that each network alone would clone
 
 
+class Alike(NamedTuple):
+    """First-round scores of incidents and of unlabeled episodes that the second round finds alike."""
+
+    auc: Float[Array, ""]
+    p_value: Float[Array, ""]  # one-sided, against an AUC of 0.5
+
+
+class Calibration(NamedTuple):
+    """Out-of-bag probabilities of steps, by a curve fitted on the other half of the episodes."""
+
+    incidents: Float[Array, " judged"]
+    good: Float[Array, " judged"]
+
+
 class Learner(NamedTuple):
     """All that learning the cost carries from update to update."""
 
@@ -98,6 +117,8 @@ class Learner(NamedTuple):
     kinds: Kinds
     first_ranking: Ranking  # by the first round, in which no unlabeled episode is an example of an incident
     ranking: Ranking  # by both rounds
+    alike: Alike
+    calibration: Calibration
 
 
 def init(
@@ -111,7 +132,7 @@ def init(
     votes = jnp.zeros((members, len(logs)), bool)
     no_ranking = Ranking(0 * incidents, 0 * logs, jnp.zeros((), jnp.int32), unknown, unknown, unknown, votes)
     return Learner(
-        cost=CalibratedCost(nets, jax.tree.map(jnp.zeros_like, nets), jnp.ones(())),
+        cost=CalibratedCost(nets, jax.tree.map(jnp.zeros_like, nets), Curve.logistic(jnp.ones(()))),
         nets=nets,
         opt=jax.vmap(optimiser.init)(nets),
         best_loss=jnp.full((), jnp.inf),
@@ -121,6 +142,8 @@ def init(
         kinds=Kinds(jnp.concatenate([incidents, 0 * logs]), jnp.concatenate([0 * incidents, logs])),
         first_ranking=no_ranking,
         ranking=no_ranking,
+        alike=Alike(unknown + 0.5, unknown + 1),
+        calibration=Calibration(jnp.zeros(JUDGED), jnp.zeros(JUDGED)),
     )
 
 
@@ -221,7 +244,8 @@ def judge(learner: Learner, data: Dataset, second: Array) -> tuple[Learner, Floa
     def keep(old: ScalarNet, wanted: Array) -> ScalarNet:
         return jax.tree.map(lambda a, b: jnp.where(better & wanted, b, a), old, learner.nets)
 
-    cost = CalibratedCost(keep(learner.cost.first, ~second), keep(learner.cost.second, second), jnp.ones(()))
+    first, later = keep(learner.cost.first, ~second), keep(learner.cost.second, second)
+    cost = CalibratedCost(first, later, learner.cost.curve)
     return learner._replace(cost=cost, best_loss=jnp.minimum(loss, learner.best_loss)), loss
 
 
@@ -265,27 +289,142 @@ def end_round(
 
     For the second round the clearest unlabeled episodes are sorted into bad and good, and new networks start.
     The share of bad episodes stays that of the first round: in the second, the unlabeled episodes that rank
-    highest are examples of incidents themselves. Where incidents have marks, ĉ is that of the first round:
-    unlabeled episodes have no marks, and the second round turns from the marked steps to those around them.
+    highest are examples of incidents themselves. Episodes are always ranked by both rounds; ĉ is that of the
+    first alone where incidents have marks, since unlabeled episodes have none and the second round turns from
+    the marked steps to those around them, and where incidents are a rare outcome.
     """
     assert data.nonpreferred is not None
-    marked = data.nonpreferred.marks.any()
     key_rank, key_nets = jax.random.split(key)
-    ranking = rank(learner, data, second, key_rank)
-    nets = _networks(len(learner.heldout), hidden, data, key_nets)
-    begun = learner._replace(
+    incidents = len(data.nonpreferred.lengths)
+    ours = out_of_bag(learner.cost, learner.heldout[:, :incidents], data.nonpreferred, second)
+    theirs = out_of_bag(learner.cost, learner.heldout[:, incidents:], data.unlabeled, second)
+    ranking = rank(learner, ours, theirs, data, second, key_rank)
+    return jax.lax.cond(
+        second,
+        lambda: _finished(learner, ranking, ours, theirs, data),
+        lambda: _second_round(learner, ranking, hidden, optimiser, data, key_nets),
+    )
+
+
+def _second_round(
+    learner: Learner,
+    ranking: Ranking,
+    hidden: tuple[int, ...],
+    optimiser: Optimiser,
+    data: Dataset,
+    key: Array,
+) -> Learner:
+    assert data.nonpreferred is not None
+    nets = _networks(len(learner.heldout), hidden, data, key)
+    return learner._replace(
         nets=nets,
         opt=jax.vmap(optimiser.init)(nets),
         best_loss=jnp.full((), jnp.inf),
-        kinds=_sorted_out(ranking, marked, data.unlabeled.known_good),
+        kinds=_sorted_out(ranking, data.nonpreferred.marks.any(), data.unlabeled.known_good),
         first_ranking=ranking,
+        ranking=ranking,
     )
-    last = jax.tree.map(lambda weights: jnp.where(marked, 0, weights), learner.cost.second)
-    cost = eqx.tree_at(lambda cost: cost.second, learner.cost, last)
+
+
+def _finished(
+    learner: Learner, ranking: Ranking, ours: "OutOfBag", theirs: "OutOfBag", data: Dataset
+) -> Learner:
+    """Decide which rounds make ĉ, and calibrate it."""
+    assert data.nonpreferred is not None
+    alike = look_alikes(learner.first_ranking, ours.second, theirs.second, data)
+    alone = data.nonpreferred.marks.any() | (alike.p_value < RARE)
+    second = jax.tree.map(lambda weights: jnp.where(alone, 0, weights), learner.cost.second)
+    cost = eqx.tree_at(lambda cost: cost.second, learner.cost, second)
+    incidents, unlabeled = (each.first + jnp.where(alone, 0, each.second) for each in (ours, theirs))
+    curve, calibration = calibrate(learner, incidents, unlabeled, ranking.share, data)
     _, temperature = _calibrated_loss(learner, cost.logits, data)
-    finished = learner._replace(cost=eqx.tree_at(lambda cost: cost.temperature, cost, temperature))
-    chosen = jax.tree.map(lambda old, new: jnp.where(second, old, new), finished, begun)
-    return chosen._replace(ranking=ranking)
+    curve = eqx.tree_at(lambda curve: curve.temperature, curve, temperature)
+    cost = eqx.tree_at(lambda cost: cost.curve, cost, curve)
+    return learner._replace(cost=cost, ranking=ranking, alike=alike, calibration=calibration)
+
+
+def look_alikes(
+    first: Ranking, incidents: Float[Array, " steps"], unlabeled: Float[Array, " steps"], data: Dataset
+) -> Alike:
+    """Compare first-round scores of incidents and unlabeled episodes that the second round finds alike.
+
+    Both are the episodes above the same second-round score. If the unlabeled ones among them are incidents,
+    they are exchangeable with the others, and the first round tells them apart by chance only. If it ranks
+    incidents higher, incidents are a rare outcome of something that the second round has learned instead.
+    """
+    assert data.nonpreferred is not None
+    unknown = len(data.unlabeled.lengths) - data.unlabeled.known_good
+    ours = _episode_scores(incidents, data.nonpreferred)[first.aggregate]
+    theirs = _episode_scores(unlabeled, data.unlabeled)[first.aggregate, :unknown]
+    least = jnp.quantile(theirs, 1 - CLEAR * first.share)
+    m, n = (jnp.maximum((each >= least).sum(), 1) for each in (ours, theirs))
+    pairs = (ours >= least)[:, None] & (theirs >= least)[None, :]
+    difference = first.nonpreferred[:, None] - first.unlabeled[None, :unknown]
+    auc = jnp.where(pairs, (1 + jnp.sign(difference)) / 2, 0).sum() / (m * n)
+    deviation = jnp.sqrt((m + n + 1) / (12 * m * n))  # of the AUC of exchangeable scores (Mann and Whitney)
+    return Alike(auc, jax.scipy.stats.norm.sf((auc - 0.5) / deviation))
+
+
+def calibrate(
+    learner: Learner,
+    incidents: Float[Array, " steps"],
+    unlabeled: Float[Array, " steps"],
+    share: Float[Array, ""],
+    data: Dataset,
+) -> tuple[Curve, Calibration]:
+    """Fit a rising curve from out-of-bag logits to probabilities at even odds, and judge it by halves."""
+    assert data.nonpreferred is not None
+    pile = data.nonpreferred
+    mean_lengths = [each.lengths.mean() for each in (pile, data.unlabeled)]
+    share = jnp.minimum(share * mean_lengths[0] / mean_lengths[1], LARGEST_SHARE)
+    unknown = len(data.unlabeled.lengths) - data.unlabeled.known_good
+    of_incidents = jnp.arange(len(pile.lengths))
+    of_logs = jnp.arange(len(data.unlabeled.lengths))
+    logits = jnp.concatenate([incidents, unlabeled])
+
+    def masses(parity: int | None) -> Masses:
+        chosen, logs = (
+            jnp.ones_like(each, bool) if parity is None else each % 2 == parity
+            for each in (of_incidents, of_logs)
+        )
+        near = _near_masses(learner.moments, pile) * spread(chosen, pile)
+        every = spread(chosen, pile).astype(jnp.float32)
+        others = spread(logs & (of_logs < unknown), data.unlabeled).astype(jnp.float32)
+        none = jnp.zeros_like(incidents), jnp.zeros_like(unlabeled)
+        parts = (near, none[1]), (every, none[1]), (none[0], others)
+        return Masses(*(_normalised(jnp.concatenate(part)) for part in parts))
+
+    halves = []
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(learner.judge_seed), 1), (2, 2))
+    for parity in range(2):
+        curve, _ = fit_curve(logits, masses(1 - parity), share)
+        judged = masses(parity)
+        _, good = fit_curve(logits, judged, share)
+        halves.append(
+            [
+                curve(_drawn(logits, mass, k))
+                for mass, k in zip((judged.near, good), keys[parity], strict=True)
+            ]
+        )
+    probabilities = [jnp.concatenate(each) for each in zip(*halves, strict=True)]
+    return fit_curve(logits, masses(None), share)[0], Calibration(*probabilities)
+
+
+def _near_masses(near: Moments, pile: Pile) -> Float[Array, " steps"]:
+    """How often `draw_steps` draws each step of the incidents."""
+    place = jnp.arange(len(near.rows)) - spread(pile.starts, pile)
+    each = jnp.where(place < spread(near.counts, pile), spread(pile.lengths / near.counts, pile), 0)
+    return jnp.zeros_like(each).at[near.rows].set(each)
+
+
+def _normalised(mass: Float[Array, " steps"]) -> Float[Array, " steps"]:
+    return mass / jnp.maximum(mass.sum(), 1)
+
+
+def _drawn(logits: Float[Array, " steps"], mass: Float[Array, " steps"], key: Array) -> Float[Array, " half"]:
+    through = jnp.cumsum(mass)
+    places = through[-1] * jax.random.uniform(key, (JUDGED // 2,))
+    return logits[jnp.minimum(jnp.searchsorted(through, places, side="right"), len(logits) - 1)]
 
 
 def _sorted_out(ranking: Ranking, marked: Bool[Array, ""], known_good: int) -> Kinds:
@@ -311,22 +450,30 @@ def _clear_good(share: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(CLEAR * (1 - share), FEWEST_GOOD)
 
 
-def rank(learner: Learner, data: Dataset, second: Array, key: Array) -> Ranking:
+def rank(
+    learner: Learner, ours: "OutOfBag", theirs: "OutOfBag", data: Dataset, second: Array, key: Array
+) -> Ranking:
     """Score all episodes out of bag, by the aggregate with which held-out incidents rank highest."""
     assert data.nonpreferred is not None
-    incidents = len(data.nonpreferred.lengths)
-    ours, _ = out_of_bag(learner.cost, learner.heldout[:, :incidents], data.nonpreferred)
-    theirs, votes = out_of_bag(learner.cost, learner.heldout[:, incidents:], data.unlabeled)
-    unknown = theirs.shape[1] - data.unlabeled.known_good
-    aucs = jax.vmap(partial(pairs_won, xp=jnp))(ours, theirs[:, :unknown])
+    unknown = theirs.scores.shape[1] - data.unlabeled.known_good
+    aucs = jax.vmap(partial(pairs_won, xp=jnp))(ours.scores, theirs.scores[:, :unknown])
     chosen = jnp.argmax(aucs)
-    shares = _shares(ours[chosen], theirs[chosen, :unknown], key)
     before = learner.first_ranking
-    share, share_high = jnp.where(second, jnp.stack([before.share, before.share_high]), shares)
-    alone = votes[:, chosen]  # (M, logs)
+    share, share_high = jax.lax.cond(
+        second,
+        lambda: jnp.stack([before.share, before.share_high]),
+        lambda: _shares(ours.scores[chosen], theirs.scores[chosen, :unknown], key),
+    )
+    alone = theirs.alone[:, chosen]  # (M, logs)
     clones = alone <= jnp.quantile(alone[:, :unknown], _clear_good(share_high), axis=1, keepdims=True)
     return Ranking(
-        ours[chosen], theirs[chosen], chosen.astype(jnp.int32), aucs[chosen], share, share_high, clones
+        ours.scores[chosen],
+        theirs.scores[chosen],
+        chosen.astype(jnp.int32),
+        aucs[chosen],
+        share,
+        share_high,
+        clones,
     )
 
 
@@ -345,22 +492,40 @@ def _shares(incidents: Float[Array, " n"], unlabeled: Float[Array, " m"], key: A
     return jnp.stack([share_like(*piles, jnp), jnp.quantile(shares, 0.9)])
 
 
+class OutOfBag(NamedTuple):
+    """Judgements of a pile by the networks that did not see its episodes."""
+
+    scores: Float[Array, "aggregates episodes"]
+    alone: Float[Array, "M aggregates episodes"]  # by each network, of all episodes
+    first: Float[Array, " steps"]  # logits of the first round
+    second: Float[Array, " steps"]  # logits of the second round; 0 before it
+
+
 def out_of_bag(
-    cost: CalibratedCost, heldout: Bool[Array, "M episodes"], pile: Pile
-) -> tuple[Float[Array, "aggregates episodes"], Float[Array, "M aggregates episodes"]]:
-    """Score episodes by the networks that did not see them, and by each network alone.
+    cost: CalibratedCost, heldout: Bool[Array, "M episodes"], pile: Pile, second: Array
+) -> OutOfBag:
+    """Judge a pile.
 
     The networks pass over the pile one after the other, which takes half of the time of all at once.
     """
 
-    def add(total: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, Array]:
-        first, second, unseen = member
-        logits = map_steps(lambda *step: first(*step) + second(*step), pile)
-        return total + logits * spread(unseen, pile), _episode_scores(logits, pile)
+    def add(totals: Array, member: tuple[ScalarNet, ScalarNet, Array]) -> tuple[Array, Array]:
+        first, later, unseen = member
+
+        def logits(observations: Array, actions: Array) -> Array:
+            of_first = first(observations, actions)
+            of_second = jax.lax.cond(
+                second, lambda: later(observations, actions), lambda: jnp.zeros_like(of_first)
+            )
+            return jnp.stack([of_first + of_second, of_second])
+
+        both = map_steps(logits, pile)  # (steps, 2)
+        return totals + both * spread(unseen, pile)[:, None], _episode_scores(both[:, 0], pile)
 
     members = cost.first, cost.second, heldout.astype(jnp.float32)
-    total, alone = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
-    return _episode_scores(total / spread(_unseeing(heldout), pile), pile), alone
+    totals, alone = jax.lax.scan(add, jnp.zeros((len(pile.observations), 2)), members)
+    both, later = (totals / spread(_unseeing(heldout), pile)[:, None]).T
+    return OutOfBag(_episode_scores(both, pile), alone, both - later, later)
 
 
 def heldout_risks(learner: Learner, data: Dataset) -> tuple[Array, Array, Array]:
@@ -385,7 +550,7 @@ def _risks_by_unseeing(
 
     members = cost.first, cost.second, heldout.astype(jnp.float32)
     total, _ = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
-    return jax.nn.sigmoid(cost.temperature * total / spread(_unseeing(heldout), pile))
+    return cost.curve(total / spread(_unseeing(heldout), pile))
 
 
 def _episode_scores(values: Float[Array, " steps"], pile: Pile) -> Float[Array, "aggregates episodes"]:
@@ -407,25 +572,23 @@ def judgements(learner: Learner, data: Dataset) -> dict[str, Array]:
     The second round takes unlabeled episodes for incidents, so its scores of incidents against unlabeled
     episodes are no longer an unbiased comparison.
     """
-    keys = jax.random.split(jax.random.key(learner.judge_seed), 4)
-    incidents, known_good = len(learner.ranking.nonpreferred), data.unlabeled.known_good
+    key = jax.random.split(jax.random.key(learner.judge_seed), 4)[2]
+    known_good = data.unlabeled.known_good
     unknown = len(learner.ranking.unlabeled) - known_good
-    only_incidents = learner.kinds.bad.at[incidents:].set(0)
-    probabilities = []
-    for key, weights in zip(keys[:2], (only_incidents, learner.kinds.good), strict=True):
-        steps, episode = draw_steps(data, learner.moments, weights, JUDGED, key)
-        logits = _mean_of_unseeing(learner.cost.logits(*steps), learner.heldout[:, episode])
-        probabilities.append(jax.nn.sigmoid(learner.cost.temperature * logits))
     return {
         "incident_scores": learner.first_ranking.nonpreferred,
         "unlabeled_scores": learner.first_ranking.unlabeled[:unknown],
         "preferred_scores": learner.first_ranking.unlabeled[unknown:],
         "aggregate": jnp.array(AGGREGATES)[learner.first_ranking.aggregate],
+        "tried": jnp.array(len(AGGREGATES)),
         "kept": kept(learner.ranking, known_good)[:unknown],
         "votes": learner.ranking.votes[:, :unknown],
-        "incident_probabilities": probabilities[0],
-        "good_probabilities": probabilities[1],
-        "importance": _importance(learner, data, keys[2]),
+        "incident_probabilities": learner.calibration.incidents,
+        "good_probabilities": learner.calibration.good,
+        "alike_auc": learner.alike.auc,
+        "alike_p": learner.alike.p_value,
+        "rare": learner.alike.p_value < RARE,
+        "importance": _importance(learner, data, key),
     }
 
 

@@ -44,7 +44,7 @@ class Optimiser(NamedTuple):
     def descend(
         self, loss: Callable[[N], Float[Array, ""]], net: N, state: optax.OptState
     ) -> tuple[N, optax.OptState, Float[Array, ""]]:
-        """Take a gradient step on `loss`; the value returned is the one before the step."""
+        """Update by the gradient of `loss`; the value returned is the one before the update."""
         value, grads = jax.value_and_grad(loss)(net)
         return *self.step(net, grads, state), value
 
@@ -101,7 +101,7 @@ def clone(
     rows: Int[Array, " batch"],
     loss: Loss,
 ) -> tuple[Policy, optax.OptState, Float[Array, ""]]:
-    """Take a gradient step on the cloning loss of the steps at `rows`; return the mean loss before it."""
+    """Update by the gradient of the cloning loss at `rows`; return the mean loss before the update."""
     observations, actions = pile.observations[rows], pile.actions[rows]
 
     def mean_loss(policy: Policy) -> Array:
@@ -131,7 +131,7 @@ def weighted_bc_loss(
 def clone_weighted(
     config: Any, state: Any, observations: Array, actions: Array, weights: Array
 ) -> tuple[Any, Float[Array, ""]]:
-    """Take a gradient step on the weighted cloning loss; return the new state and the loss before it."""
+    """Update by the gradient of the weighted cloning loss; return the new state and the loss before it."""
 
     def loss(policy: Policy) -> Array:
         return weighted_bc_loss(policy, observations, actions, weights, config.loss)

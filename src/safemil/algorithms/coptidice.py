@@ -277,7 +277,7 @@ def _update_bound(
 def _update_lambda(
     config: Config, state: State, cost: Float[Array, ""], limit: Float[Array, ""]
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """A step on λ (limit − cost): λ rises while the bounded cost lies above the limit."""
+    """Update λ by the gradient of λ (limit − cost): λ rises while the bounded cost lies above the limit."""
 
     def loss(raw_lambda: Array) -> Array:
         return jax.nn.softplus(raw_lambda) * (limit - cost)

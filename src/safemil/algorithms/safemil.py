@@ -411,7 +411,7 @@ def update(
 def _update_cost(
     config: Config, state: State, data: Dataset, key: Array
 ) -> tuple[State, dict[str, Float[Array, ""]]]:
-    """A gradient step on Eq. (9)."""
+    """Update the cost by the gradient of Eq. (9)."""
     assert data.nonpreferred is not None
     key_n, key_u = jax.random.split(key)
     bags_n = _sample_bags(config, data.nonpreferred, key_n)

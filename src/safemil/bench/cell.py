@@ -142,7 +142,7 @@ def _policy(cell: Cell, data: Any) -> tuple[Any, list[dict[str, Any]]]:
     from safemil.algorithms import find
 
     every, episodes = cell.evaluation["curve_every"], cell.evaluation["curve_episodes"]
-    evaluation.check_fits(cell.task, data.unlabeled.observation_size, data.unlabeled.action_size)
+    evaluation.check_fits(cell.task, data.unlabeled)
     needs = find(cell.algorithm).NEEDS
     given = {name: pile for name, pile in data._asdict().items() if name in needs}
     run = api.train(

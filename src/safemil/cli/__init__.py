@@ -27,6 +27,7 @@ import tyro
 
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.terminal import console, printable, say
+from safemil.texts import require_utf8
 
 FLAGS = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 NOUNS = {"data": "safemil.cli.data", "tasks": "safemil.cli.tasks"}
@@ -155,6 +156,8 @@ def _tell(text: str, style: str) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for each in arguments:
+        require_utf8("the argument", each)
     path, commands = "safemil", _commands("safemil.cli.verbs")
     if arguments and arguments[0] in NOUNS:
         path, commands = f"safemil {arguments[0]}", _commands(NOUNS[arguments.pop(0)])

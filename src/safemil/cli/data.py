@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # numpy, pyarrow and h5py take 0.4 s, which `--help` does not
     from rich.table import Table
 
     from safemil.data.describing import Description, Spread
+    from safemil.data.interchange import Unreadable
 
 SCATTER = "scatter"  # name of the plot in a store that `make` wrote
 
@@ -21,6 +22,7 @@ def make(
     name: TaskName,
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     seed: int = 0,
+    behaviour: Literal["policies", "continuum"] = "policies",
     out: PathFlag = None,
     format: Literal["store", "dsrl"] = "store",
     overwrite: bool = False,
@@ -33,6 +35,8 @@ def make(
         name: a task (`safemil tasks list`)
         episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
+        behaviour: fixed policies, or a continuum of drivers that each draw their caution anew for every
+            episode, so that good and bad episodes come from the same drivers
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
         format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it;
             a generated problem such as toy:speed is made as Parquet files instead: incidents, logs, held out
@@ -46,7 +50,10 @@ def make(
         raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
-        _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+        out = out or _default_out(name, format)
+        _make_task(name, behaviour, episodes, seed, out, format, overwrite)
+    elif behaviour == "continuum":
+        raise InputError(f"{name} makes its own episodes; leave --behaviour out.")
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
@@ -87,7 +94,13 @@ def _default_out(name: str, format: str) -> Path:
 
 
 def _make_task(
-    task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
+    task: str,
+    behaviour: Literal["policies", "continuum"],
+    episodes: int | None,
+    seed: int,
+    out: Path,
+    format: Literal["store", "dsrl"],
+    overwrite: bool,
 ) -> None:
     from safemil.extras import require_extra
 
@@ -103,7 +116,9 @@ def _make_task(
     for path in [out] if format == "store" else [out, beside]:
         require_free(path, overwrite=overwrite)
     count = EPISODES if episodes is None else episodes
-    trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
+    trajectories, annotations, manifest = make(
+        task, behaviour=behaviour, episodes=count, seed=seed, progress=True
+    )
     if format == "store":
         with atomic_folder(out, STORE, overwrite=overwrite) as folder:
             save(folder, trajectories, annotations, format="store", manifest=manifest)
@@ -211,7 +226,7 @@ def info(
     Args:
         path: files, folders, quoted patterns, or a store of episodes
         json: print the description as JSON
-        strict: end with exit code 1 if an episode was passed over
+        strict: end with exit code 1 if there is any fault
         plot: name of a scatter plot of return and cost, written as PNG and SVG
     """
     from dataclasses import replace
@@ -224,7 +239,12 @@ def info(
     try:
         contents = read(path, options)
     except Unreadable as error:
-        _print_raw_columns(error.columns)
+        if json:
+            columns = [each._asdict() for each in error.columns]
+            found = {"episodes": 0, "declared": error.declared, "columns": columns}
+            print(dumps(found | {"faults": error.faults, "notes": error.notes}, indent=2))
+        else:
+            _print_raw_columns(error)
         raise
     description = describe_contents(contents, options)
     if json:
@@ -330,7 +350,7 @@ def _print_description(path: str, description: "Description") -> None:
     if description.constant:
         lines.append(f"constant columns: {', '.join(description.constant)}")
     lines += [f"equal columns: {', '.join(names)}" for names in description.duplicate]
-    lines += [f"steps: {note}" for note in description.notes]
+    lines += [f"note: {note}" for note in description.notes]
     lines += [f"suspicious: {line}" for line in description.folded()]
     lines += [f"fault: {with_flags(fault)}" for fault in description.faults]
     low, high = description.fitting_bounds()
@@ -342,13 +362,16 @@ def _print_description(path: str, description: "Description") -> None:
         terminal.print(line, soft_wrap=True)
 
 
-def _print_raw_columns(columns: list[dict[str, float | str]]) -> None:
+def _print_raw_columns(log: "Unreadable") -> None:
     from safemil.terminal import console
 
-    table = _table("column", "low", "high", "empty")
-    for each in columns:
-        table.add_row(str(each["name"]), f"{each['low']:.4g}", f"{each['high']:.4g}", f"{each['empty']:.1%}")
-    console().print(table, soft_wrap=True)
+    table = _table("column", "low", "high", "empty", "repeated")
+    for each in log.columns:
+        shares = f"{each.empty:.1%}", f"{each.constant:.1%}"
+        table.add_row(each.name, f"{each.low:.4g}", f"{each.high:.4g}", *shares)
+    declared = "" if log.declared is None else f"; {log.declared} declared, all passed over for their faults"
+    for line in (f"0 episodes{declared}", table, *(f"note: {note}" for note in log.notes)):
+        console().print(line, soft_wrap=True)
 
 
 def _summary(path: str, description: "Description") -> list[str]:

@@ -38,7 +38,7 @@ def evaluate(
     from safemil import stats
     from safemil.api import Run
     from safemil.errors import InputError
-    from safemil.evaluation import FILE, sizes
+    from safemil.evaluation import FILE, by_position, sizes
     from safemil.evaluation import evaluate as roll
     from safemil.terminal import console
 
@@ -67,6 +67,8 @@ def evaluate(
         values = stats.interval(found.returns[part]), stats.interval(costs), stats.cvar_interval(costs)
         table.add_row(name, *map(str, values), f"{found.lengths[part].mean():.0f}")
     terminal = console()
+    if task is not None and by_position(trained, task):
+        terminal.print("columns are matched by position: the run's data, or the task, have no names.")
     terminal.print(
         f"{trained.algorithm} on {found.task}, {episodes} episodes of each seed; mean ± 95% interval:"
     )

@@ -15,6 +15,7 @@ from safemil.cli.arguments import (
     ReadingFlags,
     RunPath,
     TaskFlag,
+    training_data,
 )
 from safemil.cli.bench import bench, tables
 from safemil.cli.demo import demo
@@ -95,6 +96,7 @@ def train(
     """
     from safemil import api
     from safemil.cli import Interrupted
+    from safemil.data.formats import located_all
     from safemil.errors import InputError
     from safemil.runs import RunDirectory
     from safemil.settings import parse_assignments
@@ -105,15 +107,15 @@ def train(
     settings: dict[str, Any] = {**(read_toml(config) if config else {}), **parse_assignments(set)}
     found, _ = api.configure(algorithm, preset, settings)  # refuses a wrong setting before files are read
     options = reading.options()
-    paths = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    given = _pile_paths(data, logs, nonpreferred, unlabeled, found.NEEDS, options)
+    paths = {name: located_all(each) for name, each in given.items()}
     if preferred is not None:
         paths["preferred"] = preferred
     piles, options = _load_piles(paths, found.NEEDS, options)
     if task is not None:
         from safemil.evaluation import check_fits, curve
 
-        pile = piles["unlabeled"]
-        check_fits(task, pile.observation_size, pile.action_size, pile.action_categories)
+        check_fits(task, piles["unlabeled"])
     try:
         run = api.train(
             algorithm,
@@ -147,6 +149,7 @@ def score(
     *,
     out: OutFile,
     append: bool = False,
+    ahead: bool = False,
     top: int = 10,
     overwrite: bool = False,
     reading: ReadingFlags = READING,
@@ -160,6 +163,7 @@ def score(
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
             several seeds, the risk's standard deviation over them too
+        ahead: write the risk of what follows too, learned once from the logs that the run was trained on
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
         overwrite: replace the file
@@ -180,7 +184,10 @@ def score(
         raise InputError("only tables (Parquet, CSV) have columns to append to; leave out --append.")
     costs, spread = trained.cost(held, spread=True) if len(trained) > 1 else (trained.cost(held), None)
     novelty = trained.novelty(held)
-    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread)
+    if ahead and not trained.learned_ahead:
+        trained.learn_ahead(training_data(run, None, READING))
+    following = trained.risk_ahead(held) if ahead else None
+    save_risk(out, contents, costs, novelty.deviations, log, append=append, spread=spread, ahead=following)
     lines = [] if trained.observation_names else ["columns are matched by position: they have no names."]
     if trained.evidence is not None and trained.evidence.grade == "none":
         lines = [*trained.evidence.lines()[:2], *lines]
@@ -198,8 +205,9 @@ def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> 
 
     path = paths[0] if isinstance(paths, tuple) and len(paths) == 1 else paths
     if riskiest and isinstance(path, Path) and lerobot.recognises(path):
-        print("a copy of the dataset without these episodes, by LeRobot's own tool (for version 3.0):")
+        print("a copy of the dataset without these episodes, by LeRobot's own tool (for datasets of v3.0):")
         say(f"  {lerobot.edit_command(path, riskiest)}")
+        print("  (LeRobot 0.4 writes it into the dataset's folder; later ones where --new_root says)")
 
 
 def algorithms(

@@ -55,7 +55,7 @@ def read_actions(
 
     seen = read_matrix(loaded, entries, np.float64, write)
     names, present = [each.name for each in entries], np.ones(count, bool)
-    low, high = action_limits(options.action_bounds, _bounds(recorded), names)
+    low, high, given = _limits(names, options, recorded, faults)
     sound = bool(((seen.low >= low) & (seen.high <= high)).all())
     if seen.suspect.any():
         # An empty cell is NaN now, and so is a number that is NaN: both count as empty only in a last row.
@@ -65,13 +65,31 @@ def read_actions(
         _fill(values, names, rows, options, present, whole)
         _check_present(values, names, rows, present, whole, faults)
     if not sound:
-        lowest, highest = (
-            each(values, axis=0, initial=start) for each, start in ((np.nanmin, np.inf), (np.nanmax, -np.inf))
-        )
+        known = np.where(np.isfinite(values), values, np.nan)
+        lowest = np.nanmin(known, axis=0, initial=np.inf)
+        highest = np.nanmax(known, axis=0, initial=-np.inf)
+        if options.lenient and not given:  # describe the episodes in bounds that would fit
+            _check_bounds(values, (low, high), (lowest, highest), names, faults, blame=False)
+            low, high = np.minimum(low, lowest), np.maximum(high, highest)
     scaled = _scale(values, low, high)
     if not sound:
         _check_bounds(scaled, (low, high), (lowest, highest), names, faults)
     return Actions(scaled.astype(np.float32), low, high, present, entries, recorded.get("action_categories"))
+
+
+def _limits(
+    names: Sequence[str], options: Options, recorded: Mapping[str, Any], faults: Faults
+) -> tuple[Doubles, Doubles, bool]:
+    """Bounds of the actions, and whether they were given or recorded."""
+    noted = _bounds(recorded)
+    try:
+        low, high = action_limits(options.action_bounds, noted, names)
+    except InputError as error:
+        if not options.lenient:
+            raise
+        faults.texts.append(str(error))
+        return *action_limits(None, None, names), False
+    return low, high, options.action_bounds is not None or noted is not None
 
 
 def _bounds(recorded: Mapping[str, Any]) -> Bounds | None:
@@ -122,9 +140,12 @@ def _scale(values: Doubles, low: Doubles, high: Doubles) -> Doubles:
 
 def _check_bounds(
     scaled: Doubles, bounds: tuple[Doubles, Doubles], seen: tuple[Doubles, Doubles], names: Sequence[str],
-    faults: Faults,
+    faults: Faults, *, blame: bool = True,
 ) -> None:  # fmt: skip
-    """Note actions outside of their bounds, with the bounds that would hold them all."""
+    """Note actions outside of their bounds, with the bounds that would hold them all.
+
+    Without `blame`, no episode is faulty for it.
+    """
     with np.errstate(invalid="ignore"):
         far = (np.abs(scaled) > 1 + ROUNDING) & np.isfinite(scaled)
     if not far.any():
@@ -137,13 +158,13 @@ def _check_bounds(
     for column in np.flatnonzero(far.any(axis=0)).tolist():
         rows = far[:, column]
         worst = seen[0][column] if seen[0][column] < low[column] else seen[1][column]
-        faults.add(
+        text = (
             f'"{names[column]}" holds {worst:g}, outside its bounds {low[column]:g} to {high[column]:g} '
             f"({int(rows.sum())} rows, the first at {faults.rows.where(int(np.argmax(rows)))}); give the "
             "action bounds that the log was recorded with, low and high, one number each or one per column: "
-            f"all actions lie in `action_low=...` {fits[0]} `action_high=...` {fits[1]}.",
-            rows,
+            f"all actions lie in `action_low=...` {fits[0]} `action_high=...` {fits[1]}."
         )
+        faults.add(text, rows if blame else np.zeros(len(rows), bool))
 
 
 def _labels(loaded: Sequence[Loaded], column: str, options: Options) -> pa.ChunkedArray | None:

@@ -16,10 +16,11 @@ from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from safemil.data.interchange import check_declared_size
+from safemil.data.interchange import begins_with, check_declared_size
 from safemil.errors import InputError
 
 PIECE = 1 << 20  # bytes
+MCAP, DATABASE, ZSTD = b"\x89MCAP0\r\n", b"SQLite format 3\0", b"\x28\xb5\x2f\xfd"  # first bytes
 MCAP_CHUNK, MCAP_CHUNK_INDEX = 6, 8  # opcodes of https://mcap.dev/spec
 ROS1_CHUNK, ROS1_CHUNK_INFO = 5, 6  # opcodes of https://wiki.ros.org/Bags/Format/2.0
 COMPUTED = re.compile(r"\b(virtual|generated|as\s*\()", re.IGNORECASE)  # in SQL: columns that are no data
@@ -51,12 +52,12 @@ def check_ros2(folder: Path) -> None:
     for path in folder.iterdir():
         if not path.is_file():
             raise InputError(f"{path.name} in a bag must be a file.")
-        if path.suffix == ".mcap":
+        if begins_with(path, MCAP):
             check_mcap(path)
-        elif path.suffix == ".db3":
+        elif begins_with(path, DATABASE):
             _check_database(path)
-        elif path.suffix == ".zstd":
-            _check_unpacked(path, 0, pa.input_stream(str(path), compression="zstd"))
+        elif begins_with(path, ZSTD):
+            raise InputError(f"{path.name} is compressed as a whole; unpack it, or convert the bag to MCAP.")
 
 
 def _check(path: Path, file: BinaryIO, chunks: Iterator[Chunk]) -> None:

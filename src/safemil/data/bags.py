@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safemil.data.bag_sizes import check_mcap, check_ros1, check_ros2
+from safemil.data.bag_sizes import MCAP, check_mcap, check_ros1, check_ros2
 from safemil.data.interchange import begins_with
+from safemil.errors import InputError
 from safemil.extras import require_extra
 
-MCAP, ROS1 = b"\x89MCAP0\r\n", b"#ROSBAG V2.0"
+ROS1 = b"#ROSBAG V2.0"
 METADATA = "metadata.yaml"  # of a ROS 2 bag, which is a folder
 
 
@@ -72,10 +73,14 @@ def _mcap(path: Path, topics: list[str]) -> Iterator[Bag]:
 @contextmanager
 def _ros(path: Path, topics: set[str]) -> Iterator[Bag]:
     from rosbags.highlevel import AnyReader
+    from rosbags.rosbag2 import Reader
     from rosbags.typesys import Stores, get_typestore
 
     # Bags of older ROS 2 releases hold no definitions of their messages.
     with AnyReader([path], default_typestore=get_typestore(Stores.ROS2_HUMBLE)) as reader:
+        for each in reader.readers:
+            if isinstance(each, Reader) and each.storage.metadata.compression_mode:
+                raise InputError("its messages are compressed one by one; convert the bag to MCAP.")
         chosen = [connection for connection in reader.connections if connection.topic in topics]
         messages = (
             Message(connection.topic, time, reader.deserialize(raw, connection.msgtype))

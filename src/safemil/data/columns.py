@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from safemil.data.interchange import ColumnSpec, Options, listed
 from safemil.errors import InputError, unknown
@@ -36,6 +37,17 @@ class Plan:
         named = (self.episode, self.step, self.incident, *self.action, *self.observation)
         return [*dict.fromkeys(name for name in named if name is not None)]
 
+    def without(self, lost: Container[str]) -> Self:
+        """Leave out columns that can't be read."""
+        changes: dict[str, Any] = {
+            kind: tuple(name for name in getattr(self, kind) if name not in lost)
+            for kind in ("observation", "action", "flags")
+        }
+        changes |= {
+            kind: None for kind in ("reward", "cost", "terminated", "incident") if getattr(self, kind) in lost
+        }
+        return replace(self, **changes)
+
     def all(self) -> list[str]:
         return [*dict.fromkeys((*self.singles(), *self.action, *self.observation))]
 
@@ -56,8 +68,10 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(int(each), "") if i % 2 else (-1, each) for i, each in enumerate(pieces)], name
 
 
-def plan(names: Sequence[str], options: Options, *, many: bool, flags: tuple[str, ...] = ()) -> Plan:
-    """Choose the columns to read; raise an error that names all that are missing."""
+def plan(
+    names: Sequence[str], options: Options, *, many: bool, flags: tuple[str, ...] = ()
+) -> tuple[Plan, list[str]]:
+    """Choose the columns to read; also returns what is wrong with them, every missing column included."""
     faults: list[str] = []
     columns = options.columns
 
@@ -77,23 +91,18 @@ def plan(names: Sequence[str], options: Options, *, many: bool, flags: tuple[str
     specs = {"action": columns.action, "observation": columns.observation}
     chosen: dict[str, tuple[str, ...]] = {}
     for kind, spec in specs.items():
-        try:
-            chosen[kind] = _chosen(kind, spec, names, taken)
-            taken = {*taken, *chosen[kind]}
-        except InputError as error:
-            faults.append(str(error))
-    for name in [name for name in chosen.get("observation", ()) if name == incident]:
+        chosen[kind] = _chosen(kind, spec, names, taken, faults)
+        taken = {*taken, *chosen[kind]}
+    for name in [name for name in chosen["observation"] if name == incident]:
         faults.append(f'"{name}" tells incidents apart, so it can\'t be observed too; leave it out.')
-    for name in sorted({*chosen.get("observation", ())} & {*chosen.get("action", ())}):
+    for name in sorted({*chosen["observation"]} & {*chosen["action"]}):
         faults.append(f'"{name}" can\'t be observed and acted both; leave it out of one.')
-    read = {name for name in (*chosen.get("observation", ()), *chosen.get("action", ()))}
+    read = {*chosen["observation"], *chosen["action"]}
     used = {episode, step, incident, ended, *optional.values()} | read
     for name, count in sorted(Counter(names).items()):
         if count > 1 and name in used:
             faults.append(f'the table has {count} columns called "{name}"; rename one of them.')
-    if faults:
-        raise joined(faults)
-    return Plan(
+    made = Plan(
         episode,
         step,
         chosen["observation"],
@@ -105,6 +114,7 @@ def plan(names: Sequence[str], options: Options, *, many: bool, flags: tuple[str
         value,
         tuple(name for name in flags if name in names),
     )
+    return made, faults
 
 
 def joined(faults: Sequence[str]) -> InputError:
@@ -120,15 +130,18 @@ def _incident(spec: str | None, names: Sequence[str]) -> tuple[str | None, str |
     return column.strip(), value.strip()
 
 
-def _chosen(kind: str, spec: ColumnSpec, names: Sequence[str], taken: set[str | None]) -> tuple[str, ...]:
+def _chosen(
+    kind: str, spec: ColumnSpec, names: Sequence[str], taken: set[str | None], faults: list[str]
+) -> tuple[str, ...]:
     """Names of the columns of an observation or an action; a pattern passes over those taken already."""
     if spec is None:
         spec = next((each for each in DEFAULTS[kind] if matching(each, names)), None)
         if spec is None:
-            raise InputError(
+            faults.append(
                 f'need a column "{kind}" of lists or columns {DEFAULTS[kind][1]} of numbers, but there is '
                 f"neither (columns: {listed(names)}); say which columns hold the {kind}."
             )
+            return ()
     parts = [part.strip() for part in spec.split(",")] if isinstance(spec, str) else spec
     found: list[str] = []
     for part in parts:
@@ -139,13 +152,12 @@ def _chosen(kind: str, spec: ColumnSpec, names: Sequence[str], taken: set[str | 
         if not matched:
             start = part.removesuffix("*")
             what = f'begins with "{start}"' if "*" not in start else f'matches "{part}"'
-            raise InputError(f"no column {what} (columns: {listed(names)}).")
+            faults.append(f"no column {what} (columns: {listed(names)}).")
         found += [name for name in matched if name not in found and name not in taken]
-    missing = [str(unknown("column", name, names)) for name in found if name not in names]
-    if missing:
-        raise joined(missing)
+    missing = [name for name in found if name not in names]
+    faults += [str(unknown("column", name, names)) for name in missing]
     repeated = [name for name in dict.fromkeys(found) if found.count(name) > 1]
-    if repeated or not found:
+    if repeated or (not found and not faults):
         what = f'"{repeated[0]}" twice' if repeated else "only columns that play another part"
-        raise InputError(f"the {kind} names {what}; give each of its columns once.")
-    return tuple(found)
+        faults.append(f"the {kind} names {what}; give each of its columns once.")
+    return tuple(name for name in dict.fromkeys(found) if name not in missing)

@@ -39,7 +39,7 @@ def read(path: Path, options: Options) -> Contents:
 def part(path: Path) -> Part:
     """Open a file as one part of a log; only its first line is read."""
     line = _first_line(path)
-    separator = max(SEPARATORS, key=line.count)
+    separator = _separator(line)
     if line.count(separator) >= MOST_COLUMNS:
         raise InputError(
             f"the first line names {line.count(separator) + 1:,} columns, but {MOST_COLUMNS:,} can be read; "
@@ -50,6 +50,10 @@ def part(path: Path) -> Part:
     except text_csv.Error as error:
         raise InputError(f"the first line does not name columns: {error}.") from error
     return Part(columns, lambda names, narrow: _load(path, separator, names, narrow, columns))
+
+
+def _separator(line: str) -> str:
+    return max(SEPARATORS, key=line.count)
 
 
 def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str], columns: list[str]) -> Loaded:
@@ -68,6 +72,14 @@ def _load(path: Path, separator: str, names: list[str], narrow: Sequence[str], c
                 return Loaded(csv.read_csv(stream, **_how(separator, names)))
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"the CSV file can't be read: {error}") from error
+
+
+def as_text(path: Path, names: list[str]) -> pa.Table:
+    """Read columns as they stand in the file."""
+    separator = _separator(_first_line(path))
+    how = _how(separator, names, dict.fromkeys(names, pa.string()))
+    with _opened(path) as stream:
+        return csv.read_csv(stream, **how)
 
 
 def _pieces(

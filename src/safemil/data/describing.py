@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from safemil.arrays import Floats, Ints
 from safemil.data.incidents import piles_of
 from safemil.data.interchange import Contents, Options
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
+from safemil.errors import InputError
 
 SHORT = 0.1  # flag episodes shorter than this share of the median length: they were probably cut
 FROZEN = 0.5  # flag episodes in which more than this share of the observations repeats the previous one
@@ -101,15 +103,31 @@ class Description:
 
 def describe_contents(contents: Contents, options: Options) -> Description:
     """Summarise everything in a file, with what was wrong in it."""
-    annotated = contents.rewards is not None and contents.costs is not None
-    described = describe(contents.trajectories, contents.annotations() if annotated else None, contents.empty)
+    faults: list[str] = []
+    annotations = incidents = None
+    if contents.rewards is not None and contents.costs is not None:
+        with _noting(faults):
+            annotations = contents.annotations()
+    if options.tells_incidents and (contents.incidents is not None or options.incident is None):
+        with _noting(faults):
+            incidents = len(piles_of(contents, options).nonpreferred)
+    described = describe(contents.trajectories, annotations, contents.empty)
     return replace(
         described,
         declared=described.episodes if contents.declared is None else contents.declared,
-        faults=contents.faults,
+        faults=(*contents.faults, *faults),
         notes=contents.notes,
-        incidents=len(piles_of(contents, options).nonpreferred) if options.tells_incidents else None,
+        incidents=incidents,
     )
+
+
+@contextmanager
+def _noting(faults: list[str]) -> Iterator[None]:
+    """Keep what is wrong instead of raising it."""
+    try:
+        yield
+    except InputError as error:
+        faults.append(str(error))
 
 
 def describe(

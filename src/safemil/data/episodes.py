@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safemil.arrays import Bools, Ints
-from safemil.data.columns import Plan, joined
+from safemil.data.columns import Plan
 from safemil.data.interchange import Options
 from safemil.data.steps import Steps, gap_limit, join_steps, read_steps, text_array
+from safemil.data.trajectories import spelled
 from safemil.errors import InputError, InputWarning
 
 FAR = 10  # usual steps between the rows of two files, above which they belong to two episodes
 SHOWN = 5  # doubled steps in a message
+NAMELESS = "(no name)"  # stands in for the episode of rows that name none
 
 
 class Rows(NamedTuple):
@@ -30,7 +32,8 @@ class Rows(NamedTuple):
 
     def where(self, row: int) -> str:
         """Episode and step of a sorted row, as named in the file."""
-        return f"episode {self.ids[self.episodes[row]]}, step {self.steps.logged[row]}"
+        step = spelled(self.steps.logged[row], self.steps.zone)
+        return f"episode {self.ids[self.episodes[row]]}, step {step}"
 
     def places(self, start: int, count: int) -> Ints | slice:
         """Sorted places of consecutive rows of the table."""
@@ -56,7 +59,6 @@ def sorted_rows(
 
     Names of episodes that several files have are told apart, or joined, with a warning.
     """
-    _check_present(tables, chosen)
     steps = join_steps([read_steps(_plain(table.column(chosen.step)), chosen.step) for table in tables])
     if chosen.episode is None:
         names = [np.array([_stem(path)]) for path in paths]  # (names,) of each part, with repeats
@@ -97,12 +99,14 @@ def _say(text: str) -> None:
     warnings.warn(f"{text}.", InputWarning, stacklevel=6)
 
 
-def check_doubles(rows: Rows) -> Iterator[tuple[str, Bools]]:
-    """Yield a message about steps that an episode has twice, and the rows concerned."""
+def check_doubles(rows: Rows, sound: Bools) -> Iterator[tuple[str, Bools]]:
+    """Yield a message about steps that a sound episode has twice, and the rows concerned."""
     same = (np.diff(rows.episodes) == 0) & (rows.steps.order[1:] == rows.steps.order[:-1])
+    if not sound.all():
+        same &= sound[rows.episodes[1:]]
     if same.any():
         first = [
-            f"episode {rows.ids[rows.episodes[row]]} has step {rows.steps.logged[row]} twice"
+            rows.where(row).replace(", step ", " has step ") + " twice"
             for row in np.flatnonzero(same)[:SHOWN]
         ]
         more = f", and {int(same.sum()) - SHOWN} more" if same.sum() > SHOWN else ""
@@ -113,7 +117,8 @@ def check_doubles(rows: Rows) -> Iterator[tuple[str, Bools]]:
         )
 
 
-def _check_present(tables: Sequence[pa.Table], chosen: Plan) -> None:
+def without_keys(tables: Sequence[pa.Table], chosen: Plan) -> list[str]:
+    """Say which rows have no episode or no step."""
     faults, row = [], 0
     for table in tables:
         for name, need in (
@@ -125,8 +130,26 @@ def _check_present(tables: Sequence[pa.Table], chosen: Plan) -> None:
                 first = row + int(np.argmin(np.asarray(column.is_valid())))
                 faults.append(f'"{name}" is empty in row {first}, in {column.null_count} rows; {need}.')
         row += table.num_rows
-    if faults:
-        raise joined(faults)
+    return faults
+
+
+def with_stand_ins(tables: Sequence[pa.Table], chosen: Plan) -> tuple[list[pa.Table], Bools]:
+    """Give rows without an episode or a step one that stands in for it; says which rows."""
+    filled, lacking = [], []
+    for table in tables:
+        empty = np.zeros(table.num_rows, bool)
+        for name in (chosen.episode, chosen.step):
+            if name is not None and table.column(name).null_count:
+                column = _plain(table.column(name))
+                empty |= np.asarray(column.is_null())
+                if name == chosen.episode:
+                    column = column.cast(pa.string()).fill_null(NAMELESS)
+                else:
+                    column = column.fill_null(pc.min_max(column)["max"])
+                table = table.set_column(table.column_names.index(name), name, column)
+        filled.append(table)
+        lacking.append(empty)
+    return filled, np.concatenate(lacking)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

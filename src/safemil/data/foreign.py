@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from safemil.data.interchange import Columns, Contents, Options
+from safemil.data.searching import require_few
 from safemil.errors import InputError
 
 KINDS: dict[type, str] = {dict: "an object", int: "a whole number", list: "a list", str: "a text"}
@@ -23,6 +24,14 @@ def damage_reported(what: str) -> Iterator[None]:
     except Exception as error:  # parsers of other projects raise anything, from KeyError to AssertionError
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
         raise InputError(f"{what} is damaged or cut short: {reason}") from error
+
+
+def require_plain_files(folder: Path) -> None:
+    """Refuse a dataset with a pipe, a device or a link to nowhere in it, on which a reader could wait."""
+    require_few(folder)
+    for each in folder.rglob("*"):
+        if not each.is_file() and not each.is_dir():
+            raise InputError(f"{each.relative_to(folder)} is no file; restore it.")
 
 
 def json_object(text: str | bytes, what: str) -> dict[str, Any]:

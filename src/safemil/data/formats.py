@@ -40,6 +40,7 @@ from safemil.data.trajectories import Annotations, Trajectories
 from safemil.errors import InputError, unknown
 from safemil.files import atomic_file, atomic_folder
 from safemil.ownership import marked, require_free
+from safemil.texts import require_utf8
 
 
 class Format(Protocol):
@@ -177,19 +178,25 @@ def read_piles(paths: Mapping[str, Paths], options: Options) -> dict[str, Conten
 def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
     """Read columns of tables as they are, or all of them; None if the files are no tables.
 
-    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`.
+    Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`. Times in a CSV
+    file are text, as they stand there.
     """
     files = _files(paths)
     if not all(_recognised(file.path) in (csv, parquet) for file in files):
         return None
     tables = []
-    for part in map(_part, files):
+    for file, part in zip(files, map(_part, files), strict=True):
         wanted = [*(part.columns if names is None else names)]
         held = [name for name in wanted if name in part.columns]
         for name in held:
             if [*part.columns].count(name) > 1:
                 raise InputError(f'{part.path} has several columns called "{name}"; rename all but one.')
         table = part.load(held, ()).whole(held).select(held)
+        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        if times and not parquet.recognises(file.path):
+            texts = csv.as_text(file.path, times)
+            for name in times:
+                table = table.set_column(held.index(name), name, texts.column(name))
         tables.append(with_partition(table, part, wanted))
     try:
         return pa.concat_tables(tables, promote_options="permissive")
@@ -225,6 +232,8 @@ def _files(paths: Paths) -> list[File]:
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
     if not found:
         raise InputError("need at least one file, folder or pattern.")
+    for where in found:
+        require_utf8("the path", str(where))
     top = os.path.commonpath([path.parent for path in found])
     return sorted(
         (File(path, each, where.relative_to(top).as_posix()) for where, (path, each) in found.items()),
@@ -284,6 +293,11 @@ def located(path: PathLike) -> Path:
     return Path(path) if Path(path).exists() else minari.folder(os.fspath(path)) or Path(path)
 
 
+def located_all(paths: Paths) -> Paths:
+    """Paths as `located` finds them; a path that a run notes must not depend on Minari's folder."""
+    return located(paths) if isinstance(paths, str | os.PathLike) else [located(path) for path in paths]
+
+
 def save(
     path: PathLike,
     trajectories: Trajectories,
@@ -305,7 +319,7 @@ def save(
 
 def write(path: PathLike, contents: Contents, format: str, *, overwrite: bool = False) -> None:
     """Write everything that was read from a file to another one."""
-    path, chosen = Path(path), find(format)
+    path, chosen = Path(require_utf8("the path", os.fspath(path))), find(format)
     with _naming(path), _writable(path, chosen, overwrite) as target:
         chosen.write(target, contents)
 

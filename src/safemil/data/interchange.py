@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -216,6 +216,7 @@ class Contents:
     notes: tuple[str, ...] = ()  # facts that a user should know, such as missing steps
     declared: int | None = None  # episodes in the file, with those passed over; None if all were read
     step_rows: Ints | None = None  # (steps,) row of the table that each step comes from; None without a table
+    row_episodes: Ints | None = None  # (rows,) number of the episode of each row, faulty ones included
     empty: Mapping[str, float] = field(default_factory=dict)  # share of empty cells by column, before fills
 
     def __post_init__(self) -> None:
@@ -238,12 +239,31 @@ class Contents:
         return Annotations(*found)
 
 
+class RawColumn(NamedTuple):
+    """Column of a table in which no episode can be read."""
+
+    name: str
+    low: float
+    high: float
+    empty: float  # share of its cells
+    constant: float  # share of its rows that repeat the row before
+
+
 class Unreadable(InputError):
     """A log in which no episode is without faults; `columns` describes its cells all the same."""
 
-    def __init__(self, text: str, columns: list[dict[str, float | str]]) -> None:
-        super().__init__(text)
-        self.columns = columns
+    def __init__(
+        self,
+        faults: Sequence[str],
+        columns: Sequence[RawColumn] = (),
+        notes: Sequence[str] = (),
+        declared: int | None = None,
+    ) -> None:
+        super().__init__("\n  also: ".join(faults))
+        self.faults = (*faults,)
+        self.columns = (*columns,)
+        self.notes = (*notes,)  # facts such as missing steps, where rows could be sorted
+        self.declared = declared  # episodes, where rows could be sorted
 
 
 def single_path(paths: Paths) -> Path:

@@ -37,6 +37,7 @@ from safemil.data.foreign import (
     incident_column,
     json_object,
     refuse_writing,
+    require_plain_files,
     with_defaults,
     with_own_names,
 )
@@ -74,6 +75,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: Options) -> Contents:
+    require_plain_files(path)
     info = _info(path)
     features = _features(info)
     given = with_defaults(options.columns, LEROBOT)

@@ -75,6 +75,27 @@ def _width(loaded: Sequence[Loaded], column: str) -> int:
     raise InputError(f'the lists in "{column}" must all be equally long, at least 1, but all are empty.')
 
 
+def uneven_lists(loaded: Sequence[Loaded], columns: Sequence[str]) -> dict[str, str]:
+    """Say which columns hold lists of different lengths, or of none."""
+    found = {}
+    for column in columns:
+        parts = [each for each in loaded if column in each.schema.names]
+        if not any(is_list(each.schema.field(column).type) for each in parts):
+            continue
+        widths = {
+            width
+            for each in parts
+            for batch in each.peek(column)
+            for width in pc.unique(pc.list_value_length(batch.column(0))).to_pylist()
+        } - {None}
+        if len(widths) != 1 or widths == {0}:
+            lengths = " and ".join(map(str, sorted(widths)[:2])) or "no"
+            found[column] = (
+                f'the lists in "{column}" must all be equally long, at least 1, but have {lengths} entries.'
+            )
+    return found
+
+
 def read_matrix(
     loaded: Sequence[Loaded], entries: Sequence[Entry], dtype: npt.DTypeLike, write: Write
 ) -> Seen:

@@ -28,6 +28,7 @@ from safemil.data.foreign import (
     incident_column,
     json_object,
     refuse_writing,
+    require_plain_files,
     with_defaults,
     with_own_names,
 )
@@ -66,6 +67,7 @@ def folder(name: str) -> Path | None:
 
 
 def read(path: Path, options: Options) -> Contents:
+    require_plain_files(path)
     with damage_reported(str(METADATA)):
         text = (path / METADATA).read_bytes()
     described = json_object(text, str(METADATA))

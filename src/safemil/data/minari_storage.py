@@ -12,11 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from safemil.data import arrow_files
 from safemil.data.features import WIDEST
 from safemil.data.foreign import damage_reported
 from safemil.data.hdf5_arrays import own, own_array, own_group
-from safemil.data.interchange import listed
+from safemil.data.interchange import MOST_IN_SMALL, check_declared_size, listed
 from safemil.data.minari_spaces import DEEPEST, Keys, Leaf
+from safemil.data.parquet_footer import values_declared
 from safemil.errors import InputError
 
 Array = Any  # array of HDF5, which is not read yet, or of NumPy
@@ -87,10 +89,16 @@ def _info_leaf(keys: Keys, array: Array, steps: int) -> Iterator[Leaf]:
 
 def _in_arrow(path: Path, format: str) -> Storage:
     tables: dict[int, pa.Table] = {}
+    declared = 0
 
     def column(episode: int, name: str) -> pa.Array:
+        nonlocal declared
         if episode not in tables:
-            tables[episode] = _episode_table(path / str(episode), format)
+            files = _episode_files(path / str(episode), format)
+            declared += sum(map(_declared, files))
+            if declared > MOST_IN_SMALL:  # as few files are: the size of the whole folder takes a while
+                check_declared_size(path, declared)
+            tables[episode] = pa.concat_tables(map(_opened, files))
         if name not in tables[episode].column_names:
             here = listed(tables[episode].column_names)
             raise InputError(f'episode {episode} has no "{name}" (here: {here}).')
@@ -112,16 +120,24 @@ def _in_arrow(path: Path, format: str) -> Storage:
     return Storage(path, array, infos)
 
 
-def _episode_table(folder: Path, format: str) -> pa.Table:
-    """Table of an episode; one in Arrow stays on the disk until its columns are used."""
+def _episode_files(folder: Path, format: str) -> list[Path]:
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    files = [os.path.join(folder, name) for name in names if name.endswith(f".{format}")]
+    files = [folder / name for name in names if name.endswith(f".{format}")]
     if not files:
         raise InputError(f"there is no .{format} file in {folder.name}, the folder of an episode.")
-    return pa.concat_tables(
-        pq.read_table(file) if format == "parquet" else pa.ipc.open_file(pa.memory_map(file)).read_all()
-        for file in files
-    )
+    return files
+
+
+def _declared(file: Path) -> int:
+    """Bytes that a file says it will take in memory."""
+    return 8 * values_declared(file) if file.suffix == ".parquet" else arrow_files.declared_size(file)
+
+
+def _opened(file: Path) -> pa.Table:
+    """Table in a file; one in Arrow stays on the disk until its columns are used."""
+    if file.suffix == ".parquet":
+        return pq.read_table(str(file))
+    return arrow_files.opened(file)
 
 
 def _arrow_infos(values: pa.Array, keys: Keys, steps: int) -> Iterator[Leaf]:

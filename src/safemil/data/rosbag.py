@@ -19,6 +19,7 @@ from safemil.arrays import Bools, Ints
 from safemil.data import bags
 from safemil.data.foreign import damage_reported, refuse_writing
 from safemil.data.interchange import Bounds, Contents, Options, check_declared_size, listed
+from safemil.data.searching import require_few
 from safemil.data.table import from_table
 from safemil.errors import InputError, unknown
 
@@ -191,6 +192,7 @@ def _files(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
         path = PurePosixPath(pattern)
         if path.is_absolute() or ".." in path.parts or re.search(r"[\\:\0]", pattern):
             raise InputError(f'bags must be in the folder of the mapping, but "{pattern}" is elsewhere.')
+        require_few(folder / pattern)
         with damage_reported(f'the pattern "{pattern}"'):
             matches = [each for each in sorted(folder.glob(pattern)) if bags.is_bag(each)]
         if not matches:

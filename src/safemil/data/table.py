@@ -3,7 +3,7 @@
 The final observation of an episode is one more row, the last of its episode, whose action is empty.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +14,20 @@ import pyarrow as pa
 from safemil.arrays import Bools, Doubles, Ints
 from safemil.data.actions import Actions, read_actions
 from safemil.data.columns import Plan, joined, matching, plan
-from safemil.data.episodes import Rows, check_doubles, sorted_rows
+from safemil.data.episodes import Rows, check_doubles, sorted_rows, with_stand_ins, without_keys
 from safemil.data.faults import Faults
 from safemil.data.incidents import is_incident, values_seen
 from safemil.data.interchange import Bounds, Contents, Fill, Options, Unreadable, listed
-from safemil.data.matrices import entries_of, names_of
+from safemil.data.matrices import entries_of, names_of, uneven_lists
 from safemil.data.observations import Observations, read_observations
 from safemil.data.parts import Loaded, Part, floats, is_list, is_number, together, with_partition
 from safemil.data.steps import describe_gaps, gap_limit
-from safemil.data.trajectories import HASHED_IF_ANY, Trajectories, recorded_actions, starts_of
+from safemil.data.surveying import survey
+from safemil.data.trajectories import HASHED_IF_ANY, Trajectories, starts_of
 from safemil.errors import InputError
+
+MOST_LACKING = 5  # columns in a message
+Note = Callable[[Sequence[str]], None]  # raises what is wrong, or keeps it
 
 
 def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None) -> Contents:
@@ -36,34 +40,64 @@ def from_table(table: pa.Table, options: Options, recorded: Bounds | None = None
 def from_parts(parts: Sequence[Part], options: Options) -> Contents:
     """Check the rows of all parts of a log and sort them into episodes.
 
-    The result does not depend on the order of parts, rows and columns.
+    The result does not depend on the order of parts, rows and columns. With `lenient` options, columns and
+    episodes with faults are left out; `Unreadable` describes the columns if nothing remains.
     """
+    faults: list[str] = []
     try:
-        return _from_parts(parts, options)
-    except pa.ArrowException as error:  # of a type for which Arrow does not do what a part needs
-        raise InputError(f"a column is of a type that can't be read: {error}.") from error
+        try:
+            return _from_parts(parts, options, faults)
+        except pa.ArrowException as error:  # of a type for which Arrow does not do what a part needs
+            raise InputError(f"a column is of a type that can't be read: {error}.") from error
+    except InputError as error:
+        if not options.lenient:
+            raise
+        found = [*faults, *([] if str(error) in faults or isinstance(error, Unreadable) else [str(error)])]
+        notes, declared = getattr(error, "notes", ()), getattr(error, "declared", None)
+        raise Unreadable(found, survey(parts, options), notes, declared) from error
 
 
-def _from_parts(parts: Sequence[Part], options: Options) -> Contents:
-    recorded = _recorded(parts)
-    chosen = _plan(parts, options, recorded)
+def _from_parts(parts: Sequence[Part], options: Options, general: list[str]) -> Contents:
+    """Read all parts; faults that concern no single episode are added to `general`, if they are allowed."""
+
+    def note(faults: Sequence[str]) -> None:
+        general.extend(faults)
+        if faults and not options.lenient:
+            raise joined(faults)
+
+    recorded = _recorded(parts, options, note)
+    chosen = _plan(parts, options, recorded, note)
     loaded = [_load(part, chosen) for part in parts]
-    _check_types(loaded, chosen, options)
+    wrong = _wrong_types(loaded, chosen, options)
+    note(
+        [
+            f'"{name}" must hold numbers, but holds {kind}; choose other columns.'
+            for name, kind in wrong.items()
+        ]
+    )
+    uneven = uneven_lists(loaded, [*chosen.observation, *chosen.action]) if options.lenient else {}
+    note([*uneven.values()])
+    chosen = chosen.without({*wrong, *uneven})
+    _check_anything_left(chosen, general)
     keys = [each.whole([name for name in chosen.singles() if name in each.schema.names]) for each in loaded]
     keys = [with_partition(table, part, chosen.singles()) for table, part in zip(keys, parts, strict=True)]
     if not sum(table.num_rows for table in keys):
         raise InputError("the table has no rows; need at least one step.")
+    note(nameless := without_keys(keys, chosen))
+    keys, lacking = with_stand_ins(keys, chosen) if nameless else (keys, None)
     rows = sorted_rows(keys, [part.path for part in parts], chosen, recorded.get("episodes"), options)
     observed, acted = (entries_of(loaded, columns) for columns in (chosen.observation, chosen.action))
-    _check_fills(options.fills, [each.name for each in (*observed, *acted)])
-    faults = Faults(rows, [], np.zeros(len(rows.ids), bool))
-    for text, doubled in check_doubles(rows):
+    fills = _used_fills(options.fills, [each.name for each in (*observed, *acted)], note)
+    faults = Faults(rows, general, np.zeros(len(rows.ids), bool))
+    if lacking is not None:
+        faults.bad[rows.episodes[rows.sort(lacking)]] = True
+    for text, doubled in check_doubles(rows, ~faults.bad):
         faults.add(text, doubled)
-    actions = read_actions(loaded, rows, acted, options, recorded, faults)
+    actions = read_actions(loaded, rows, acted, replace(options, fills=fills), recorded, faults)
     notes = describe_gaps(rows.steps, rows.episodes, rows.where)
     singles = _singles(keys, rows, chosen, actions.is_step)
     del keys
-    observations = read_observations(loaded, rows, observed, options.fills, actions.is_step, faults)
+    observations = read_observations(loaded, rows, observed, fills, actions.is_step, faults)
     return _contents(rows, actions, observations, singles, faults, chosen, options, tuple(notes))
 
 
@@ -88,7 +122,10 @@ def _contents(
     if faults.texts and not options.lenient:
         raise joined(faults.texts)
     if faults.bad.all():
-        raise Unreadable(str(joined(faults.texts)), _raw_columns(observations, actions))
+        seen = f'"{chosen.incident}" holds {singles["incident_values"]}'
+        raise Unreadable(
+            faults.texts, (), notes if chosen.incident is None else (*notes, seen), len(rows.ids)
+        )
     kept = ~faults.bad
     steps = slice(None) if kept.all() else np.repeat(kept, lengths)
     acting = actions.is_step if kept.all() else actions.is_step & kept[rows.episodes]
@@ -125,6 +162,7 @@ def _contents(
         incident_values=singles["incident_values"],
         resolved=resolved,
         step_rows=np.flatnonzero(acting) if rows.place is None else np.argsort(rows.place)[acting],
+        row_episodes=rows.episodes if rows.place is None else rows.episodes[rows.place],
         faults=tuple(faults.texts),
         notes=notes,
         declared=len(rows.ids),
@@ -146,42 +184,69 @@ def _resolved(options: Options, chosen: Plan, observations: Observations, action
     return replace(options, columns=columns, fills=fills, **choices)
 
 
-def _check_fills(fills: Sequence[Fill], names: Sequence[str]) -> None:
-    for fill in fills:
-        if not matching(fill.pattern, names):
-            raise InputError(
-                f'no observation or action is called "{fill.pattern}", which should be filled '
-                f"({listed(names)}); correct the rule."
-            )
+def _used_fills(fills: Sequence[Fill], names: Sequence[str], note: Note) -> tuple[Fill, ...]:
+    """Rules that apply to a column; the others are noted."""
+    used = [fill for fill in fills if matching(fill.pattern, names)]
+    note(
+        [
+            f'no observation or action is called "{fill.pattern}", which should be filled '
+            f"({listed(names)}); correct the rule."
+            for fill in fills
+            if fill not in used
+        ]
+    )
+    return tuple(used)
 
 
-def _recorded(parts: Sequence[Part]) -> Mapping[str, Any]:
+def _check_anything_left(chosen: Plan, faults: Sequence[str]) -> None:
+    """Stop where there is nothing to be read for the faults."""
+    if faults and not (chosen.observation and chosen.action):
+        raise InputError(faults[-1])
+
+
+def _recorded(parts: Sequence[Part], options: Options, note: Note) -> Mapping[str, Any]:
     """What our writer noted about the actions; the same in all parts."""
     first = parts[0].recorded
-    for part in parts[1:]:
-        if any(part.recorded.get(name) != first.get(name) for name in ("action_low", "action_high")):
-            raise InputError(f"{parts[0].path} and {part.path} record different action bounds; give them.")
+    bounds = ("action_low", "action_high")
+    ours = [first.get(name) for name in bounds]
+    other = [each.path for each in parts if [each.recorded.get(name) for name in bounds] != ours]
+    if other and options.action_bounds is None:
+        note(
+            [f"{parts[0].path} and {other[0]} record different action bounds; give `action_low=...` and "
+             "`action_high=...`."]
+        )  # fmt: skip
+        first = {name: first[name] for name in first if name not in bounds}
     return first if len(parts) == 1 else {name: first[name] for name in first if name != "episodes"}
 
 
-def _plan(parts: Sequence[Part], options: Options, recorded: Mapping[str, Any]) -> Plan:
-    """Choose columns, and refuse files that lack one of them."""
+def _plan(parts: Sequence[Part], options: Options, recorded: Mapping[str, Any], note: Note) -> Plan:
+    """Choose columns that all files have; the others are noted."""
     names = [*dict.fromkeys(name for part in parts for name in (*part.columns, *part.partition))]
+    known = {*names}
     for part in parts:
         columns = [*part.columns]
         names += [
             name for name in dict.fromkeys(columns) for _ in range(columns.count(name) - names.count(name))
         ]
-    chosen = plan(names, options, many=len(parts) > 1, flags=tuple(recorded.get("flags", ())))
+    chosen, faults = plan(names, options, many=len(parts) > 1, flags=tuple(recorded.get("flags", ())))
     lacking = [
-        f'{part.path} has no column "{name}"'
+        (name, f'{part.path} has no column "{name}"')
         for part in parts
         for name in chosen.needed()
-        if name not in part.columns and name not in part.partition
+        if name in known and name not in part.columns and name not in part.partition
     ]
     if lacking:
-        raise InputError(f"all files need the same columns, but {listed(lacking, 5)}.")
-    return chosen
+        faults.append(
+            f"all files need the same columns, but {listed((text for _, text in lacking), MOST_LACKING)}."
+        )
+    note(faults)
+    twice = {name for name in names if names.count(name) > 1}
+    lost = twice.union(name for name, _ in lacking)
+    if {chosen.step, chosen.episode} & lost or not {chosen.step, chosen.episode} <= {*known, None}:
+        raise InputError(faults[-1])
+    if chosen.incident is not None and chosen.incident not in known:
+        lost.add(chosen.incident)
+    return chosen.without(lost)
 
 
 def _load(part: Part, chosen: Plan) -> Loaded:
@@ -190,22 +255,20 @@ def _load(part: Part, chosen: Plan) -> Loaded:
     return part.load([name for name in chosen.all() if name in part.columns], narrow)
 
 
-def _check_types(loaded: Sequence[Loaded], chosen: Plan, options: Options) -> None:
-    """Name all columns that should hold numbers and do not."""
-    numbers = [chosen.reward, chosen.cost, chosen.terminated, *chosen.observation]
+def _wrong_types(loaded: Sequence[Loaded], chosen: Plan, options: Options) -> dict[str, str]:
+    """Types of the columns that should hold numbers and do not."""
+    numbers = [*chosen.observation]
     if options.action_kind == "continuous" or len(chosen.action) > 1:
         numbers += chosen.action
-    single = (chosen.reward, chosen.cost, chosen.terminated, *chosen.flags)
-    wrong = {
+    optional = (chosen.reward, chosen.cost, chosen.terminated)
+    single = [*(name for name in optional if name is not None), *chosen.flags]
+    return {
         name: str(kind)
         for each in loaded
-        for name in (*numbers, *chosen.flags)
+        for name in (*single, *numbers)
         if name in each.schema.names
         and (not is_number(kind := each.schema.field(name).type) or (name in single and is_list(kind)))
     }
-    if wrong:
-        faults = [f'"{name}" must hold numbers, but holds {kind}' for name, kind in wrong.items()]
-        raise joined([f"{each}; choose other columns." for each in faults])
 
 
 def _singles(keys: Sequence[pa.Table], rows: Rows, chosen: Plan, is_step: Bools) -> dict[str, Any]:
@@ -241,22 +304,6 @@ def _singles(keys: Sequence[pa.Table], rows: Rows, chosen: Plan, is_step: Bools)
         found["incident"] = true[steps]
         found["incident"][ends[ends >= 0]] = True
         found["incident_values"] = values_seen(together(column))
-    return found
-
-
-def _raw_columns(observations: Observations, actions: Actions) -> list[dict[str, float | str]]:
-    """Range and share of empty cells of each column of a log in which no episode can be read."""
-    recorded = recorded_actions(actions.values, actions.low, actions.high)
-    columns: list[tuple[str, npt.NDArray[Any]]] = [
-        (each.name, observations.values[:, i]) for i, each in enumerate(observations.entries)
-    ]
-    columns += [(each.name, recorded[:, i]) for i, each in enumerate(actions.entries)]
-    found: list[dict[str, float | str]] = []
-    for name, values in columns:
-        known = values[np.isfinite(values)].astype(np.float64)
-        low, high = (float(each(known)) if known.size else np.nan for each in (np.min, np.max))
-        empty = observations.empty.get(name, float(np.isnan(values).mean()))
-        found.append({"name": name, "low": low, "high": high, "empty": empty})
     return found
 
 

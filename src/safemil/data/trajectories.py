@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -248,7 +249,7 @@ class Trajectories:
         """Episode and step of a row, as named in the file."""
         episode = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = self.first_steps[episode] + row - self.starts[episode]
-        step = number if self.step_values is None else self.step_values[row]
+        step = number if self.step_values is None else spelled(self.step_values[row], self.step_zone)
         return f"episode {self.ids[episode]}, step {step}"
 
     def by_episode(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -394,6 +395,22 @@ class Annotations:
 
     def _lengths(self, lengths: npt.ArrayLike) -> Ints:
         return _lengths(lengths, len(self), f"{len(self)} steps are annotated")
+
+
+def spelled(step: Any, zone: str | None) -> str:
+    """Spell a step for a reader; a time in its own zone and without empty fractions.
+
+    >>> spelled(np.datetime64("2026-03-01T08:00:00.500000000"), "Europe/Berlin")
+    '2026-03-01T09:00:00.500+0100'
+    """
+    if not isinstance(step, np.datetime64):
+        return str(step)
+    if zone is None:
+        return str(np.datetime_as_string(step, unit="auto"))
+    try:
+        return str(np.datetime_as_string(step, unit="auto", timezone=ZoneInfo(zone)))
+    except (KeyError, ValueError, OSError):  # an offset such as "+01:00", or a zone that is not known here
+        return str(np.datetime_as_string(step, unit="auto", timezone="UTC"))
 
 
 def is_constant(deviation: Doubles, largest: Doubles) -> Bools:

@@ -20,7 +20,7 @@ Values = npt.NDArray[Any]
 Attributes = dict[str, Any]  # int, or list of int
 ZERO, HALF = np.float32(0), np.float32(0.5)
 MOST_NODES = 10_000
-MOST_VALUES = 2**26  # numbers in a result for one row: a damaged file can't fill the memory
+MOST_WORK = 2**24  # products and numbers that one row may take: a damaged file can't fill the memory
 
 
 class Node(NamedTuple):
@@ -114,8 +114,8 @@ class Graph:
         """Read a graph from a file of unknown origin: nodes are checked and run once on a row of zeros."""
         inputs = {str(name): int(columns) for name, columns in content["inputs"].items()}
         nodes = [Node(str(op), tuple(ins), str(out), dict(more)) for op, ins, out, more in content["nodes"]]
-        if len(nodes) > MOST_NODES or max(inputs.values()) > MOST_VALUES:
-            raise InputError(f"it has more than {MOST_NODES} nodes, or wider inputs than {MOST_VALUES}")
+        if len(nodes) > MOST_NODES or sum(map(abs, inputs.values())) > MOST_WORK:
+            raise InputError(f"it has more than {MOST_NODES} nodes, or wider inputs than {MOST_WORK}")
         graph = Graph(inputs, tuple(content["outputs"]), tuple(nodes), constants)
         graph._check()
         return graph
@@ -123,12 +123,14 @@ class Graph:
     def _check(self) -> None:
         known = dict(self.constants)
         known |= {name: np.zeros((1, width), np.float32) for name, width in self.inputs.items()}
+        work = 0
         for node in self.nodes:
             if node.op not in OPERATORS or node.attributes.keys() != ATTRIBUTES.get(node.op, set()):
                 raise InputError(f'this version does not know its operation "{node.op}"')
             arguments = [known[name] for name in node.inputs]
-            if _largest(node.op, arguments) > MOST_VALUES:
-                raise InputError(f"its node {node.output} has more than {MOST_VALUES} values")
+            work += _work(node.op, arguments)
+            if work > MOST_WORK:
+                raise InputError(f"its nodes up to {node.output} take more than {MOST_WORK} products")
             with np.errstate(all="ignore"):
                 known[node.output] = np.asarray(OPERATORS[node.op](*arguments, **node.attributes))
         for name in self.outputs:
@@ -136,14 +138,14 @@ class Graph:
                 raise InputError(f"its output {name} is not one row of float32 per row of input")
 
 
-def _largest(op: str, arguments: Sequence[Values]) -> int:
-    """Upper bound of the size of a result."""
+def _work(op: str, arguments: Sequence[Values]) -> int:
+    """Upper bound of the size of a result, and of the products that it takes."""
     if op in ELEMENTWISE:
         return math.prod(np.broadcast_shapes(*(each.shape for each in arguments)))
     if op == "MatMul":
         left, right = arguments
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        return math.prod((*batch, left.shape[-2], right.shape[-1]))
+        return math.prod((*batch, left.shape[-2], *right.shape[-2:]))
     return sum(each.size for each in arguments)
 
 

@@ -144,8 +144,8 @@ class Guard:
                 raise ValueError(f"it is of format {content['format']}, not {FORMAT}")
             model = base64.b64decode(content["model"], validate=True)
             numbers = float(content["threshold"]), float(content["alpha"]), int(content["episodes"])
-            if not all(map(math.isfinite, numbers)):
-                raise ValueError("a number is not finite")
+            if not all(map(math.isfinite, numbers)) or not 0 < numbers[1] < 1 or numbers[2] < 1:
+                raise ValueError("its threshold, its alpha or its number of episodes can't be right")
             guaranteed = content.get("guaranteed", True) is True
         except InputError:
             raise

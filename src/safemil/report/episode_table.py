@@ -36,13 +36,17 @@ class Row(NamedTuple):
 
 
 def rows(
-    held: Trajectories, risk: Sequence[npt.NDArray[np.float32]], costs: Doubles | None
+    held: Trajectories,
+    risk: Sequence[npt.NDArray[np.float32]],
+    costs: Doubles | None,
+    more: Sequence[int] = (),
 ) -> tuple[list[Row], int]:
-    """The riskiest episodes and the least risky ones, and how many are left out between them."""
+    """The riskiest episodes, the least risky ones and some more; and how many are left out."""
     order = rank(risk)
     places = np.arange(len(order))
     if len(order) > RISKIEST + SAFEST:
-        places = np.concatenate([places[:RISKIEST], places[-SAFEST:]])
+        wanted = np.flatnonzero(np.isin(order, more))
+        places = np.unique(np.concatenate([places[:RISKIEST], wanted, places[-SAFEST:]]))
     listed = [_row(int(place), int(order[place]), held, risk, costs) for place in places]
     return listed, len(order) - len(listed)
 
@@ -107,6 +111,9 @@ def _episode(
     }
     if costs is not None:
         found["costly"] = runs_of(costs > 0)
+    marks = held.marks[held.starts[row.number] :][: len(risk)]
+    if marks.any():
+        found["marks"] = np.flatnonzero(marks).tolist()
     if known is not None:
         every = -(-len(known.path) // PLACES)
         whole = np.clip(np.rint(known.path[::every] * FINENESS / half), -32768, 32767).astype("<i2")

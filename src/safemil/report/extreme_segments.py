@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from safemil.data import Trajectories
 from safemil.data.describing import Column
+from safemil.data.trajectories import recorded_actions
 
 SHOWN = 5  # segments of each kind
 UNUSUAL = 3  # columns named for each
@@ -38,7 +39,7 @@ def extreme(
     windows = [_windows(each, length) for each in costs]
     found = []
     for sign in (-1, 1):
-        ends = [int(np.argmin(sign * each)) for each in windows]
+        ends = [telling(-sign * each) for each in windows]
         values = np.array([each[end] for each, end in zip(windows, ends, strict=True)])
         order = np.argsort(sign * values, kind="stable")[:SHOWN]
         found.append(
@@ -48,6 +49,18 @@ def extreme(
             ]
         )
     return found[0], found[1]
+
+
+def telling(values: npt.NDArray[np.float64], close: float = 0.01) -> int:
+    """Place of the highest value, or the middle one of those about as high.
+
+    A risk that is as high from the first step on would else always be found at its first step.
+
+    >>> telling(np.array([0.1, 0.9, 0.9, 0.9, 0.2])), telling(np.array([0.1, 0.2, 0.8, 0.2]))
+    (2, 2)
+    """
+    high = np.flatnonzero(values >= values.max() - close)
+    return int(high[len(high) // 2])
 
 
 def _windows(values: npt.NDArray[np.float32], length: int) -> npt.NDArray[np.float64]:
@@ -65,8 +78,9 @@ def _segment(
     held: Trajectories, columns: Sequence[Column], episode: int, first: int, steps: int, risk: float
 ) -> Segment:
     begin = int(held.starts[episode]) + first
-    blocks = (each[begin : begin + steps] for each in (held.observations, held.actions))
-    means = np.concatenate([each.mean(axis=0, dtype=np.float64) for each in blocks])
+    rows = slice(begin, begin + steps)
+    actions = recorded_actions(held.actions[rows], held.action_low, held.action_high)
+    means = np.concatenate([held.observations[rows].mean(axis=0, dtype=np.float64), actions.mean(axis=0)])
     return Segment(episode, first, steps, risk, _unusual(means, columns))
 
 

@@ -68,6 +68,7 @@ def gather(
     directory, run = RunDirectory(path), Run.load(path)
     options = options.over(run.reading)
     contents = {name: _matched(run, each) for name, each in _read(piles, options).items()}
+    source = contents["unlabeled"].manifest
     truth = _truth(run, contents["unlabeled"], single_path(piles["unlabeled"]), options)
     judged_sha256 = truth.trajectories.content_hash()
     unlabeled, nonpreferred = _after_labels(run, truth, contents.get("nonpreferred"), judged_sha256)
@@ -76,13 +77,13 @@ def gather(
         for name, pile in contents.items():
             directory.require_learned(name, pile.trajectories.content_hash())
     evaluated, theirs = Evaluation.load(path), Evaluation.load(compare) if compare else None
-    origin = unlabeled.manifest.get("origin", unlabeled.manifest)
+    origin = source.get("origin", source)
     task = task or _task_of(evaluated) or origin.get("task")
     compared = Run.load(compare) if compare else None
     if task is not None:
         task = catalog.plain_name(task)
         for each in [run] if compared is None else [run, compared]:
-            check_fits(task, each.observation_size, each.action_size, each.action_categories)
+            check_fits(task, each)
     return Material(
         name=path.resolve().name,
         run=run,

@@ -76,6 +76,31 @@ def scores(material: Material) -> list[Score]:
     return found
 
 
+def in_words(material: Material) -> str:
+    """Compare policies in the task in a sentence; empty without an evaluation."""
+    ours, theirs = material.evaluated, material.compared_evaluated
+    if ours is None:
+        return ""
+    counts = all(
+        np.array_equal(each.costs, np.rint(each.costs)) and (each.costs <= each.lengths).all()
+        for each in (ours, theirs)
+        if each is not None
+    )
+
+    def amount(each: Evaluation) -> str:
+        cost, length = each.costs.mean(), each.lengths.mean()
+        if counts:
+            return f"{cost:.1f} of {length:.0f} steps"
+        return f"a true cost of {cost:.1f} in an episode of {length:.0f} steps"
+
+    does = "breaks the rule in" if counts else "has"
+    if theirs is None:
+        return f"In {ours.task}, the policy {does} {amount(ours)}."
+    other = "plain cloning" if theirs.algorithm == "bc" else f"the policy of {material.compared_name}"
+    ours_does = "in " if counts else ""
+    return f"In {ours.task}, {other} {does} {amount(theirs)}, this policy {ours_does}{amount(ours)}."
+
+
 def _score(each: Evaluation, folder: str, style: str) -> Score:
     name = folder if each.algorithm in folder else f"{each.algorithm} ({folder})"
     values = stats.interval(each.returns), stats.interval(each.costs), stats.cvar_interval(each.costs)
@@ -205,7 +230,7 @@ def _alone(name: str, player: Player, number: int, half: float) -> Map:
     (path, markers), risk = player.routes()[number], player.risk[number]
     picture = maps.arena([Trail(path, risk)], markers, half, f"path of {name}")
     cost = player.recording.costs[number].sum()
-    return Map(picture, name, f"true cost {cost:.0f}, mean ĉ {risk.mean():.2f}")
+    return Map(picture, name, f"true cost {cost:.0f}, mean risk {risk.mean():.2f}")
 
 
 def behaviours(material: Material, *, progress: bool) -> list[Map]:

@@ -7,46 +7,71 @@ from typing import Any
 import numpy as np
 
 from safemil import stats
-from safemil.arrays import Doubles, Floats
+from safemil.arrays import Doubles, Floats, Ints
 from safemil.data import Trajectories, describe
 from safemil.data.describing import Description
-from safemil.report import cost_quality, episode_table, extreme_segments, figures, maps, policies
+from safemil.labels import Labels, boundary_share, episode_scores, propose
+from safemil.report import (
+    cost_quality,
+    decisions,
+    episode_table,
+    extreme_segments,
+    figures,
+    maps,
+    moments,
+    policies,
+    wording,
+)
 from safemil.report.figures import Figure
 from safemil.report.inputs import Material
 from safemil.report.maps import Trail
 from safemil.report.policies import Map
 from safemil.report.replay import Route, known_routes
+from safemil.scoring import rank
 from safemil.worlds import Nearby
 
 ARENAS = 6  # recorded episodes drawn in arenas of their own
 TOGETHER = 24  # recorded episodes drawn in one arena
+LEADS = 0.2  # of the largest share: a second column with less is not drawn
 LENGTH = 10  # steps of a segment, where the algorithm has no length of its own
 
 
 def context(material: Material, *, progress: bool = False) -> dict[str, Any]:
     """Content of the template."""
-    evidence = material.run.evidence
+    evidence, reading = material.run.evidence, material.run.reading
+    names = wording.nouns(reading.columns.episode if reading else None)
     described = {name: describe(held) for name, held in _piles(material).items()}
+    policy = _policy(material, progress)
     found: dict[str, Any] = {
         "name": material.name,
+        "names": names,
+        "title": _title(material, names),
         "algorithm": material.run.algorithm,
         "task": material.task,
-        "no_evidence": evidence.lines()[:2] if evidence is not None and evidence.grade == "none" else [],
+        "evidence": evidence,
+        "verdict": None if evidence is None else wording.verdict(evidence, names),
+        "advice": None if evidence is None else wording.GRADES[evidence.grade],
+        "leaks": [] if evidence is None else evidence.leaks(),
+        "in_task": policies.in_words(material),
         "described": described,
         "learned_from": material.learned_from,
         "training": figures.training(material.run.metrics, material.config["settings"]),
-        "facts": facts(material),
+        "facts": facts(material, names),
         "settings": material.config["settings"],
         "made": _made(material),
+        "policy": policy,
+        "first": None,
         "learned": None,
-        "hindsight": None,
-        "data": {},
+        "why": None,
+        "decisions": None,
+        "hindsight": _hindsight(material),
+        "glossary": wording.glossary(names, hindsight=material.true_costs is not None),
+        "data": {"clips": policy["clips"]},
     }
     if material.risk is not None:
-        found["learned"], found["data"] = _learned(material, described["unlabeled"], progress)
-        found["hindsight"] = _hindsight(material)
-    found["policy"] = _policy(material, progress)
-    found["data"]["clips"] = found["policy"]["clips"]
+        learned = _learned(material, described["unlabeled"], names, progress)
+        found |= {name: learned[name] for name in ("learned", "why", "decisions", "first")}
+        found["data"] |= learned["data"]
     return found
 
 
@@ -55,48 +80,146 @@ def _piles(material: Material) -> dict[str, Trajectories]:
     return {name: pile for name, pile in piles.items() if pile is not None}
 
 
-def facts(material: Material) -> list[tuple[str, str]]:
-    """Numbers at the head of the page: a value and its meaning."""
-    found = []
-    if material.risk is not None:
-        logs = _means(material.risk).mean()
-        if material.nonpreferred_risk is not None:
-            found.append(
-                (f"{_means(material.nonpreferred_risk).mean():.2f}", "mean ĉ of non-preferred episodes")
-            )
-        found.append((f"{logs:.2f}", "mean ĉ of unlabeled episodes"))
-        if material.true_costs is not None:
-            area = stats.auc(np.concatenate(material.risk), material.true_costs > 0)
-            if area is not None:
-                found.append((f"{area:.3f}", "AUC of ĉ against true costs, in hindsight"))
-    for each in policies.scores(material)[:2]:
-        found.append((f"{each.costs.value:.1f}", f"true cost of an episode of {each.name}"))
-    return found
+def _title(material: Material, names: wording.Nouns) -> str:
+    """Name the page by what is in it."""
+    logs = wording.counted(len(material.unlabeled), names.one, names.many)
+    if material.nonpreferred is None:
+        return logs
+    return f"{logs} and {wording.counted(len(material.nonpreferred), 'incident', 'incidents')}"
+
+
+def facts(material: Material, names: wording.Nouns) -> list[wording.Fact]:
+    """Three numbers at the head of the page."""
+    evidence = material.run.evidence
+    found = [] if evidence is None else wording.facts(evidence, names)
+    scored = [
+        wording.Fact(f"{each.costs.value:.1f}", f"true cost of an episode of {each.name} in the task")
+        for each in policies.scores(material)[:2]
+    ]
+    if evidence is None and material.risk is not None:
+        mean = float(_means(material.risk).mean())
+        found = [
+            wording.Fact(f"{mean:.2f}", f"mean risk of a step of the {names.many} that nobody has judged")
+        ]
+    return found[: 3 - min(len(scored), 1)] + scored[:1] if found else scored
 
 
 def _learned(
-    material: Material, description: Description, progress: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    material: Material, description: Description, names: wording.Nouns, progress: bool
+) -> dict[str, Any]:
+    """Ranked episodes, reasons, decisions and maps, and the data of the page's script."""
     assert material.risk is not None
-    held, risk = material.unlabeled, material.risk
+    held, risk, evidence = material.unlabeled, material.risk, material.run.evidence
     costs = None if material.true_costs is None else held.by_episode(material.true_costs)
     sums = None if costs is None else np.array([each.sum() for each in costs], np.float64)
-    listed, left_out = episode_table.rows(held, risk, sums)
+    kept = max(1, len(held) // 2 if evidence is None else min(evidence.kept, len(held)))
+    order = np.asarray(rank(risk), np.int64)
+    length = _length(material)
+    moment = moments.find(
+        material.run, held, risk, order, kept, length, _column_names(material), progress=progress
+    )
+    proposed = _proposed(material, kept)
+    examples = [kind.episode for kind in moment.kinds]
+    listed, left_out = episode_table.rows(held, risk, sums, [*proposed, *examples])
     known = known_routes(material.task, held, material.seeds, progress=progress)
     above = None if material.nonpreferred_risk is None else _means(material.nonpreferred_risk)
+    detailed = list(dict.fromkeys([*order[: moments.DETAILED].tolist(), *proposed, *examples]))
+    against = decisions.compare(material.run, held, risk, moment.good, detailed)
+    data = episode_table.content(listed, held, risk, costs, known)
+    place = {row.number: i for i, row in enumerate(listed)}
+    differs = {str(n): each for n, each in zip(against.episodes, against.otherwise, strict=True)}
+    data |= {
+        "numbers": [row.number for row in listed],
+        "length": length,
+        "columns": moments.content(material.run, held, risk, moment, detailed, progress=progress),
+        "differs": {n: episode_table.runs_of(each) for n, each in differs.items()},
+        "review": _review(material, [place[number] for number in proposed]),
+    }
+    heat = _heat(material)
+    maps_found = _maps(material, listed, known)
     shown = {
         "spread": figures.spread(_means(risk), above),
         "projection": figures.projection(held, np.concatenate(risk).astype(np.float64)),
-        "heat": _heat(material),
-        "maps": _maps(material, listed, known),
+        "heat": heat,
+        "maps": maps_found,
         "behaviours": policies.behaviours(material, progress=progress) if not any(known) else [],
         "rows": listed,
         "left_out": left_out,
+        "detailed": len(detailed),
+        "proposed": [listed[place[number]] for number in proposed],
         "segments": _segments(material, description),
         "placed": any(each is not None for each in known),
         "legend": "" if material.scene is None else maps.legend(material.scene.markers(0)),
     }
-    return shown, episode_table.content(listed, held, risk, costs, known)
+    why = {
+        "bars": figures.bars(list(moment.found.overall().items())[: moments.SHOWN]),
+        "kinds": [(kind, place[kind.episode]) for kind in moment.kinds],
+        "moments": len(moment.explained),
+        "rounds": moments.rounds_for(len(moment.columns)),
+    }
+    same_arena = material.scene is not None and material.scene.same_arena
+    first = heat[0] if heat and same_arena else _moment(material, moment, order, length, names)
+    return {"learned": shown, "why": why, "decisions": against, "first": first, "data": data}
+
+
+def _length(material: Material) -> int:
+    wanted = material.config["settings"].get("length")
+    return wanted if isinstance(wanted, int) else LENGTH
+
+
+def _column_names(material: Material) -> list[str]:
+    """Names of the columns: the log's, else those of the task, else numbers."""
+    if material.scene is not None and material.unlabeled.observation_names is None:
+        return [*material.scene.column_names()]
+    return material.unlabeled.column_names
+
+
+def _proposed(material: Material, kept: int) -> list[int]:
+    """Numbers of the episodes to look at next."""
+    assert material.risk is not None
+    evidence, held = material.run.evidence, material.unlabeled
+    scores = episode_scores(material.risk, "mean" if evidence is None else evidence.aggregate)
+    share = None if evidence is None or evidence.share is None else evidence.share.value
+    return propose(scores, boundary_share(share, kept, len(held))).tolist()
+
+
+def _review(material: Material, proposed: Sequence[int]) -> dict[str, Any]:
+    """What the page needs to keep labels and to write them."""
+    earlier = material.run.labels
+    if earlier is not None and earlier.unlabeled_sha256 != material.judged_sha256:
+        earlier = None
+    return Labels(material.judged_sha256, earlier.labels if earlier else []).to_json() | {
+        "proposed": [*proposed]
+    }
+
+
+def _moment(
+    material: Material, moment: moments.Moments, order: Ints, length: int, names: wording.Nouns
+) -> Figure:
+    """Picture of the riskiest moment, with the two columns that drive it."""
+    assert material.risk is not None
+    held = material.unlabeled
+    number = int(moment.explained[moment.found.risk.argmax()])
+    every = -(-int(held.lengths[number]) // moments.POINTS)
+    raw = np.maximum.reduceat(material.risk[number], np.arange(0, held.lengths[number], every))
+    smooth = moments.smoothed(material.risk[number], length)[::every]
+    start, peak = int(held.starts[number]), int(moment.peaks[number])
+    values = moments.values_at(held, np.arange(start, start + held.lengths[number], every)).astype(np.float64)
+    shares = moment.found.shares[moment.found.risk.argmax()]
+    drive = [i for i in np.argsort(-shares, kind="stable")[:2] if shares[i] >= LEADS * shares.max()]
+    good = moment.good
+    panels = [
+        figures.Panel(moment.columns[i], values[:, i], float(good.low[i]), float(good.high[i])) for i in drive
+    ]
+    first = int(held.first_steps[number])
+    says = (
+        f"The riskiest moment of {wording.called(str(held.ids[number]), names)}, at step {first + peak}, "
+        f"and what drives it. Thin line: every step; coloured: the mean of {length} steps; shaded: the "
+        f"middle 90% of good {names.many}."
+    )
+    steps = first, first + int(held.lengths[number]) - 1
+    picture = figures.moment(raw.astype(np.float64), smooth, peak // every, panels, steps, says)
+    return Figure("The riskiest moment", picture, says)
 
 
 def _means(risk: Sequence[Floats]) -> Doubles:
@@ -113,18 +236,18 @@ def _heat(material: Material) -> list[Figure]:
     if places is None or not material.scene.same_arena:
         return [_around(nearby, seen, risk) for nearby in material.scene.nearby]
     markers = material.scene.markers(0)
-    says = f"Mean ĉ of all unlabeled steps by place, seen from above. {maps.legend(markers)}"
-    return [Figure("Where ĉ is high", maps.place_heat(places, risk, markers, says), says)]
+    says = f"Mean risk of all unlabeled steps by place, seen from above. {maps.legend(markers)}"
+    return [Figure("Where the risk is high", maps.place_heat(places, risk, markers, says), says)]
 
 
 def _around(nearby: Nearby, seen: Floats, risk: Doubles) -> Figure:
     says = (
-        f"Mean ĉ of all unlabeled steps by where the nearest {nearby.kind} is, within "
+        f"Mean risk of all unlabeled steps by where the nearest {nearby.kind} is, within "
         f"{maps.AROUND * nearby.radius:g} m of the robot, which faces up the page. Inside the dashed ring "
         f"({nearby.radius:g} m) {nearby.inside}; the learner was never told."
     )
     return Figure(
-        f"ĉ around the robot: the nearest {nearby.kind}", maps.around_heat(nearby, seen, risk, says), says
+        f"Risk around the robot: the nearest {nearby.kind}", maps.around_heat(nearby, seen, risk, says), says
     )
 
 
@@ -145,12 +268,12 @@ def _maps(
     if together:
         trails = [Trail(route.path, material.risk[row.number]) for row, route in found]
         title = f"{len(trails)} unlabeled episodes, from the riskiest to the least risky"
-        return [Map(maps.arena(trails, markers, half, title), title, "each step in the colour of its ĉ")]
+        return [Map(maps.arena(trails, markers, half, title), title, "each step in the colour of its risk")]
     return [
         Map(
             maps.arena([Trail(path, material.risk[row.number])], things, half, f"episode {row.name}"),
             f"episode {row.name}",
-            f"rank {row.rank}, mean ĉ {row.risk:.2f}"
+            f"rank {row.rank}, mean risk {row.risk:.2f}"
             + ("" if row.cost is None else f", true cost {row.cost:g}"),
         )
         for row, (path, things) in found
@@ -159,13 +282,9 @@ def _maps(
 
 def _segments(material: Material, description: Description) -> list[tuple[str, list[dict[str, Any]]]]:
     assert material.risk is not None
-    held, wanted = material.unlabeled, material.config["settings"].get("length")
-    length = wanted if isinstance(wanted, int) else LENGTH
-    columns = list(description.columns)
-    if material.scene is not None and held.observation_names is None:
-        names = material.scene.column_names()
-        columns = [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
-    kinds = extreme_segments.extreme(held, material.risk, columns, length)
+    held, names = material.unlabeled, _column_names(material)
+    columns = [replace(each, name=name) for each, name in zip(description.columns, names, strict=True)]
+    kinds = extreme_segments.extreme(held, material.risk, columns, _length(material))
     titles = "The riskiest segments", "The least risky segments"
     return [
         (title, [_segment(each, held) for each in kind]) for title, kind in zip(titles, kinds, strict=True)

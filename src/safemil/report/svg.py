@@ -153,17 +153,16 @@ def _by_level(style: str, level: npt.NDArray[np.int64], pieces: Iterable[str]) -
     return Markup("").join(drawn)
 
 
-def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, bars: int = 54) -> Markup:
-    """Timeline as bars, each the mean of a window."""
-    windows = np.array_split(values, min(bars, len(values)))
+def sparkline(values: npt.NDArray[Any], width: int = 160, height: int = 26, points: int = 54) -> Markup:
+    """Timeline as a line, each point the mean of a window."""
+    windows = np.array_split(values, min(points, len(values)))
     tall = np.array([window.mean() for window in windows], np.float64)
     place = (np.arange(len(tall)) + 0.5) * width / len(tall)
-    tops = height - 1 - tall * (height - 2)
-    lines = (f"M{number(x)} {height}V{number(y)}" for x, y in zip(place, tops, strict=True))
+    drawn = trail(place, height - 2 - tall * (height - 4), tall)
     return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" stroke-width="{}" role="img" '
-        'tabindex="-1" aria-label="ĉ along the episode">{}</svg>'
-    ).format(width, height, number(width / len(tall) + 0.1), _by_level("", levels(tall), lines))
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
+        'tabindex="-1" aria-label="Risk along the episode"><path class="floor" d="M0 {}H{}"/>{}</svg>'
+    ).format(width, height, height - 1, width, drawn)
 
 
 def levels(risk: npt.ArrayLike) -> npt.NDArray[np.int64]:
