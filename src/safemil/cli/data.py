@@ -22,6 +22,7 @@ def make(
     name: TaskName,
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     seed: int = 0,
+    behaviour: Literal["policies", "continuum"] = "policies",
     out: PathFlag = None,
     format: Literal["store", "dsrl"] = "store",
     overwrite: bool = False,
@@ -34,6 +35,8 @@ def make(
         name: a task (`safemil tasks list`)
         episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
+        behaviour: fixed policies, or a continuum of drivers that each draw their caution anew for every
+            episode, so that good and bad episodes come from the same drivers
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
         format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it;
             a generated problem such as toy:speed is made as Parquet files instead: incidents, logs, held out
@@ -47,7 +50,10 @@ def make(
         raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
-        _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+        out = out or _default_out(name, format)
+        _make_task(name, behaviour, episodes, seed, out, format, overwrite)
+    elif behaviour == "continuum":
+        raise InputError(f"{name} makes its own episodes; leave --behaviour out.")
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
@@ -88,7 +94,13 @@ def _default_out(name: str, format: str) -> Path:
 
 
 def _make_task(
-    task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
+    task: str,
+    behaviour: Literal["policies", "continuum"],
+    episodes: int | None,
+    seed: int,
+    out: Path,
+    format: Literal["store", "dsrl"],
+    overwrite: bool,
 ) -> None:
     from safemil.extras import require_extra
 
@@ -104,7 +116,9 @@ def _make_task(
     for path in [out] if format == "store" else [out, beside]:
         require_free(path, overwrite=overwrite)
     count = EPISODES if episodes is None else episodes
-    trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
+    trajectories, annotations, manifest = make(
+        task, behaviour=behaviour, episodes=count, seed=seed, progress=True
+    )
     if format == "store":
         with atomic_folder(out, STORE, overwrite=overwrite) as folder:
             save(folder, trajectories, annotations, format="store", manifest=manifest)
