@@ -20,7 +20,7 @@ from safemil.behaviour.policy import shipped
 from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
 from safemil.data.splitting import kinds
-from safemil.evaluate import Evaluation
+from safemil.evaluation import Evaluation
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
