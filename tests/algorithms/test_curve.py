@@ -25,6 +25,12 @@ def test_a_curve_is_linear_between_its_knots_and_rises_beyond_them():
     assert rising[-1] < 1
 
 
+def test_rounding_gives_no_probability_above_one():
+    rises = jnp.linspace(0, 1, BINS) ** 0.3
+    curve = Curve(jnp.linspace(-3, 3, BINS), rises.at[-1].set(1 + 1e-6), jnp.ones(()))
+    assert float(curve(jnp.array([40.0]))[0]) <= 1
+
+
 def piles(share: float) -> tuple[jnp.ndarray, Masses]:
     """Logits of 10,000 bad steps, and of as many unlabeled ones of which a share is like them."""
     rng = np.random.default_rng(0)

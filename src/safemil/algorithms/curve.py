@@ -44,7 +44,7 @@ class Curve(eqx.Module):
             )
         )
         passed = jnp.clip((logits[..., None] - start) / width, 0, 1)  # part of each piece below the logit
-        line = self.probabilities[0] + (passed * rise).sum(axis=-1)
+        line = jnp.clip(self.probabilities[0] + (passed * rise).sum(axis=-1), 0, 1)  # against rounding
         return (1 - STRICT) * line + STRICT * jax.nn.sigmoid(self.temperature * logits)
 
 
