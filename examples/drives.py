@@ -14,7 +14,7 @@ looked at the rest: some of them are as dangerous.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -77,28 +77,25 @@ def drive(kind: str, rng: np.random.Generator) -> Drive:
     return Drive(np.array(rows), np.array(danger))
 
 
-def write(path: Path, drives: int, marked: int, seed: int) -> None:
-    """Write a Parquet file of `drives` drives, `marked` of the dangerous ones with their worst moment."""
-    rng = np.random.default_rng(seed)
-    kinds = rng.choice(["careful", "close", "drifting"], drives, p=[0.62, 0.2, 0.18])
-    driven = [drive(kind, rng) for kind in kinds]
-    dangerous = [number for number, each in enumerate(driven) if each.danger.max() > 0]
-    if len(dangerous) < marked:
-        raise SystemExit(f"only {len(dangerous)} of {drives} drives are dangerous; mark fewer than {marked}.")
-    reported = rng.choice(dangerous, marked, replace=False).tolist()
+def write(path: Path, driven: list[Drive], marked: list[int]) -> None:
+    """Write a Parquet file of drives; the marked ones say when it was worst."""
     incident = [np.zeros(len(each.rows), bool) for each in driven]
-    for number in reported:
+    for number in marked:
         incident[number][driven[number].danger.argmax()] = True
     lengths = [len(each.rows) for each in driven]
     values = np.concatenate([each.rows for each in driven])
-    table = {"drive": np.repeat([f"drive {number:03}" for number in range(drives)], lengths)}
+    table = {"drive": np.repeat([f"drive {number:03}" for number in range(len(driven))], lengths)}
     table["time"] = np.concatenate([STEP * np.arange(length) for length in lengths])
     table |= {name: column.round(4) for name, column in zip(COLUMNS, values.T, strict=True)}
     pyarrow.parquet.write_table(pa.table(table | {"incident": np.concatenate(incident)}), path)
 
 
 def main(
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")], drives: int = 320, marked: int = 40, seed: int = 0
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    drives: int = 320,
+    marked: int = 40,
+    only: Literal["all", "calm", "dangerous"] = "all",
+    seed: int = 0,
 ) -> None:
     """Write the log.
 
@@ -106,9 +103,21 @@ def main(
         out: Parquet file to write
         drives: number of drives
         marked: number of dangerous drives that were reported
+        only: all kinds of drives; or calm ones or dangerous ones alone (all marked), to try a guard on
         seed: random seed
     """
-    write(out, drives, marked, seed)
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(["careful", "close", "drifting"], drives, p=[0.62, 0.2, 0.18])
+    driven = [drive(kind, rng) for kind in kinds]
+    dangerous = [number for number, each in enumerate(driven) if each.danger.max() > 0]
+    if only == "calm":
+        write(out, [each for number, each in enumerate(driven) if number not in dangerous], [])
+    elif only == "dangerous":
+        write(out, [driven[number] for number in dangerous], [*range(len(dangerous))])
+    else:
+        if len(dangerous) < marked:
+            raise SystemExit(f"only {len(dangerous)} of {drives} drives are dangerous; mark fewer.")
+        write(out, driven, rng.choice(dangerous, marked, replace=False).tolist())
     print(out)
 
 

@@ -7,17 +7,24 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 import safemil
+from safemil.behaviour import making, plotting
 from safemil.bench import figures, local
 from safemil.bench.cell import run_cell, write_result
-from safemil.cli import main
+from safemil.cli import demo, main
 from safemil.data import piles as data_piles
 from safemil.files import atomic_file
+from safemil.tasks import film
 
 SMALL = ["--set=updates=4", "--set=batch=4", "--set=hidden_policy=[8]", "--log-every=2"]
 GRID = """
@@ -34,10 +41,13 @@ algorithms = ["bc", "random"]
 
 
 class Disk:
-    """Counts what is asked of the disk of the current folder, and fails at the n-th request."""
+    """Counts what is asked of the disk of the current folder, and fails at the n-th request.
 
-    def __init__(self, monkeypatch, fails_at):
-        self.fails_at, self.asked = fails_at, 0
+    A full disk also fails at every later one but renames, which take no space.
+    """
+
+    def __init__(self, monkeypatch, fails_at, *, full=False):
+        self.fails_at, self.asked, self.full = fails_at, 0, full
         opened, synced, replaced, here = io.open, os.fsync, os.replace, str(Path.cwd())
 
         def open_(file, mode="r", *arguments, **options):
@@ -50,7 +60,7 @@ class Disk:
             synced(handle)
 
         def replace(source, target):
-            self._ask(os.path.abspath(target).startswith(here))
+            self._ask(os.path.abspath(target).startswith(here), takes_space=False)
             replaced(source, target)
 
         for module, name, function in (
@@ -58,9 +68,10 @@ class Disk:
         ):  # fmt: skip
             monkeypatch.setattr(module, name, function)
 
-    def _ask(self, is_ours=True):
+    def _ask(self, is_ours=True, takes_space=True):
         self.asked += is_ours
-        if is_ours and self.asked == self.fails_at:
+        is_full = self.full and takes_space and self.asked > self.fails_at
+        if is_ours and (self.asked == self.fails_at or is_full):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -68,30 +79,31 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def outcomes(command, before, work, monkeypatch):
+def outcomes(command, before, work, monkeypatch, full=False):
     """Run a command with a fault at each request in turn, until none is left; yield what each run leaves."""
     for fails_at in range(1, 500):
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(before, work)
         with monkeypatch.context() as patch:
-            disk = Disk(patch, fails_at)
+            disk = Disk(patch, fails_at, full=full)
             code = main(command)
         done = disk.asked < fails_at
         assert code == (0 if done else 1), (fails_at, code)
         yield done, contents(work)
         if done:
-            assert fails_at > 3, "the disk was hardly asked"
+            assert fails_at > 2, "the disk was hardly asked"
             return
     raise AssertionError("the command never ended")
 
 
-def assert_old_or_new(command, before, work, monkeypatch):
+def assert_old_or_new(command, before, work, monkeypatch, full=(False, True)):
     """Whatever fails, the folder is as it was before, or as it is when nothing fails."""
-    left = [state for _, state in outcomes(command, before, work, monkeypatch)]
-    old, new = contents(before), left[-1]
-    assert old != new
-    for number, state in enumerate(left, 1):
-        assert state in (old, new), (number, sorted(state))
+    for is_full in full:
+        left = [state for _, state in outcomes(command, before, work, monkeypatch, is_full)]
+        old, new = contents(before), left[-1]
+        assert old != new
+        for number, state in enumerate(left, 1):
+            assert state in (old, new), (number, is_full, sorted(state))
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +180,118 @@ def test_report(before, work, monkeypatch):
     (before / "report.html").write_text("old")
     command = ["report", "work/run", "--out", "work/report.html", "--overwrite"]
     assert_old_or_new(command, before, work, monkeypatch)
+
+
+def test_export(before, work, monkeypatch):
+    (before / "policy.safetensors").write_text("old")
+    command = ["export", "work/run", "--out", "work/policy.safetensors", "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def test_guard(before, work, monkeypatch):
+    (before / "guard.json").write_text("old")
+    calm = ["--calm", "work/toy/logs.parquet", "--alpha", "0.5"]
+    assert_old_or_new(
+        ["guard", "work/run", *calm, "--out", "work/guard.json", "--overwrite"], before, work, monkeypatch
+    )
+
+
+@pytest.mark.parametrize("format", ["store", "dsrl"])
+def test_data_make_of_a_task(before, work, monkeypatch, format, nonpreferred):
+    truth = safemil.Annotations(np.ones(nonpreferred.steps), np.zeros(nonpreferred.steps))
+    made = nonpreferred, truth, {"task": "x", "policies": [], "format": "safemil-store"}
+    monkeypatch.setattr(making, "make", lambda *arguments, **options: made)
+    monkeypatch.setattr(plotting, "scatter", lambda path, *_, **__: draw_nothing(path, []))
+    out = "work/made" if format == "store" else "work/made.hdf5"
+    command = ["data", "make", "SafetyPointGoal1-v0", "--format", format, "--out", out, "--overwrite"]
+    assert_old_or_new(command, before, work, monkeypatch)
+
+
+def answer(*_, **__):
+    """What a server sends when it is asked for a file."""
+    content: Any = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file["noise"] = np.arange(1000)
+    content.seek(0)
+    content.status, content.headers = 200, {"Content-Length": str(len(content.getvalue())), "ETag": '"1"'}
+    return content
+
+
+def test_data_fetch(before, work, monkeypatch):
+    """A download that fails leaves a part, and never a file that is not whole; then it is continued."""
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    command = ["data", "fetch", "SafetyPointGoal1-v0", "--out", "work/goal.hdf5"]
+    for full in (False, True):
+        *broken, (_, whole) = outcomes(command, before, work, monkeypatch, full)
+        assert all(left.get("goal.hdf5") in (None, whole["goal.hdf5"]) for _, left in broken)
+    shutil.rmtree(work)
+    shutil.copytree(before, work)
+    with monkeypatch.context() as patch:
+        Disk(patch, 3, full=True)
+        assert main(command) == 1
+    assert main(command) == 0
+    assert (work / "goal.hdf5").read_bytes() == whole["goal.hdf5"]
+
+
+def test_tasks_render_of_a_picture(before, work, monkeypatch):
+    monkeypatch.setattr(film, "_picture", lambda env: np.zeros((16, 16, 3), np.uint8))
+    (before / "new.png").write_text("old")
+    command = ["tasks", "render", "SafetyPointGoal1-v0", "--steps", "2", "--size", "16"]
+    assert_old_or_new([*command, "--out", "work/new.png"], before, work, monkeypatch)
+
+
+FILM = """
+import resource, sys
+import numpy as np
+from safemil.cli import main
+from safemil.tasks import film
+
+def picture(env):
+    if sys.argv[1] == "Ctrl-C" and env.steps > 5:
+        raise KeyboardInterrupt
+    return np.random.default_rng(env.steps).integers(0, 255, (256, 256, 3), np.uint8)
+
+film._picture = picture
+if sys.argv[1] == "full disk":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+command = ["tasks", "render", "SafetyPointGoal1-v0", "--steps", "10", "--out", "film.mp4"]
+sys.exit(main([*command, "--size", "1000000" if sys.argv[1] == "size" else "256"]))
+"""
+
+
+@pytest.mark.parametrize(("fault", "code"), [("full disk", 1), ("Ctrl-C", 130), ("size", 2), ("", 0)])
+def test_tasks_render_of_a_video(fault, code, tmp_path):
+    (tmp_path / "film.mp4").write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", FILM, fault], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done
+    assert [each.name for each in tmp_path.iterdir()] == ["film.mp4"]
+    assert ((tmp_path / "film.mp4").read_bytes() == b"old") == (code != 0)
+    assert done.stderr.strip().count("\n") == 0, done.stderr
+
+
+def test_demo(before, work, monkeypatch):
+    """Whatever fails, the files that are there are whole: the same command does it again."""
+    run, logs = before / "run", str(before / "toy" / "logs.parquet")
+    steps = [
+        ["data", "convert", logs, "work/demo/piles/hindsight", "--overwrite"],
+        [
+            "score",
+            str(run),
+            str(before / "toy" / "logs.parquet"),
+            "--out",
+            "work/demo/risk.csv",
+            "--overwrite",
+        ],
+        ["report", str(run), "--out", "work/demo/report.html", "--overwrite"],
+    ]
+    monkeypatch.setattr(demo, "commands", lambda out, seed: steps)
+    monkeypatch.setattr(demo, "comparison", lambda out: "table")
+    command = ["demo", "--out", "work/demo", "--overwrite"]
+    *broken, (_, whole) = outcomes(command, before, work, monkeypatch)
+    for _, left in broken:
+        assert all(whole[name] == content for name, content in left.items())
 
 
 def run_here(cells, results, folder, workers, status):

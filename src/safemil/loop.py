@@ -139,6 +139,7 @@ def advance(
     return states, sums, jnp.stack(finite).all()
 
 
+@partial(jax.jit, static_argnames=("algorithm", "config"))  # traced once for its shapes and for `advance`
 def _update(
     algorithm: Algorithm, config: Any, states: State, data: Dataset, keys: Array, i: Array
 ) -> tuple[State, dict[str, Float[Array, " seeds"]]]:

@@ -89,8 +89,6 @@ def require_positive(config: object, *names: str) -> None:
         most = MOST_UPDATES if "updates" in name else MOST_DRAWN
         if isinstance(value, int) and value > most:
             raise InputError(f"{name} must be {most:,} or less, got {shortened(value)}.")
-        if name.startswith("lr") and value == math.inf:
-            raise InputError(f"{name} must be finite, got {value}.")
 
 
 def require_within(config: object, name: str, low: float, high: float) -> None:
@@ -140,8 +138,8 @@ def _fit(name: str, value: object, hint: Any) -> object:
         hint = tuple[Width, ...]
     if value == "none" and types.NoneType in typing.get_args(hint):  # TOML has no null
         return None
-    if value == math.inf and float in (hint, *typing.get_args(hint)):  # switches some settings off
-        return value
+    if value == math.inf and float in (hint, *typing.get_args(hint)):
+        raise InputError(f"{name} must be finite, got {value}; a large number has the same effect.")
     return fit(name, value, hint)
 
 

@@ -103,16 +103,16 @@ def ranked(incidents: list[float], logs: list[float]) -> Ranking:
 
 def test_incidents_above_their_look_alikes_are_a_rare_outcome(data):
     """The second round finds all incidents and the last three of eight other episodes alike."""
-    ours = jnp.full(len(data.nonpreferred.observations), 2.0)
-    rows = jnp.arange(len(data.unlabeled.observations))
-    theirs = jnp.where(rows < data.unlabeled.starts[5], -2.0, 2.0)
+    piles = data.nonpreferred, data.unlabeled
+    ours, theirs = (jnp.full(len(pile.observations), 2.0) for pile in piles)
+    theirs = jnp.where(jnp.arange(len(theirs)) < piles[1].starts[5], -2.0, theirs)
     above = ranked([5.0] * 6, [9.0] * 5 + [1.0] * 3)
     found = calibrated.look_alikes(above, ours, theirs, data)
     assert found.auc == 1  # whatever the five others score
     # 18 pairs of 6 and 3 scores: the deviation of the AUC is sqrt(10 / (12 * 18)) = 0.215.
     np.testing.assert_allclose(found.p_value, norm.sf(0.5 / np.sqrt(10 / 216)), rtol=1e-4)
     same = calibrated.look_alikes(ranked([5.0] * 6, [9.0] * 5 + [5.0] * 3), ours, theirs, data)
-    assert same.auc == same.p_value == 0.5
+    assert (float(same.auc), float(same.p_value)) == (0.5, 0.5)
 
 
 def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:

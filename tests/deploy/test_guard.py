@@ -48,7 +48,8 @@ def test_the_threshold_is_the_score_at_the_place_of_the_published_formula(count,
 @pytest.mark.parametrize("count", [19, 20, 57, 100, 333])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.37])
 def test_the_threshold_is_that_of_crepes(count, alpha):
-    crepes = pytest.importorskip("crepes")
+    import crepes
+
     scores = np.random.default_rng(count).exponential(size=count)
     regressor = crepes.ConformalRegressor()
     regressor.fit(scores)
@@ -123,7 +124,14 @@ def test_advice_ranks_actions_by_risk(run, unlabeled):
     assert risks[2] == pytest.approx(alone, abs=1e-6)
 
 
-@pytest.mark.parametrize("change", [lambda text: text[:50], lambda text: text.replace('"alpha"', '"a"', 1)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[:50],
+        lambda text: text.replace('"alpha"', '"a"', 1),
+        lambda text: text.replace('"alpha": 0', '"alpha": 7', 1),
+    ],
+)
 def test_a_damaged_guard_is_refused(run, unlabeled, tmp_path, change):
     path = tmp_path / "guard.json"
     save(calibrate(run, unlabeled, alpha=0.3), run, path)

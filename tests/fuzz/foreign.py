@@ -291,7 +291,7 @@ def _damage_mcap(case: Case, file: Path) -> None:
         if how == "size":
             struct.pack_into("<Q", content, at + 25, rng.choice([0, 2**31, 2**40, 2**63 - 1, 2**64 - 1]))
         elif how == "bomb":
-            content = content[:at] + _mcap_chunk(rng.choice(["zstd", "lz4"])) + content[at:]
+            content = content[:at] + mcap_bomb(rng.choice(["zstd", "lz4"])) + content[at:]
         elif how == "name":
             struct.pack_into("<I", content, at + 37, rng.choice([0, 2**31, 2**32 - 1]))
         else:
@@ -304,8 +304,8 @@ def _damage_mcap(case: Case, file: Path) -> None:
     file.write_bytes(content)
 
 
-def _mcap_chunk(compression: str) -> bytes:
-    """A chunk of some kilobytes that unpacks to 300 MB."""
+def mcap_bomb(compression: str) -> bytes:
+    """A chunk of some kilobytes that unpacks to more than 100 MB."""
     packed = PACKED[compression]
     name = compression.encode()
     fields = struct.pack("<QQQII", 0, 2**62, 300_000_000, 0, len(name)) + name
@@ -335,5 +335,8 @@ def _damage_ros1(case: Case, file: Path) -> None:
 
 ZEROS = bytes(10_000_000)
 BOMB = 30 * bz2.compress(ZEROS)
-PACKED = {name: 30 * pa.Codec(name).compress(ZEROS, asbytes=True) for name in ("zstd", "lz4")}
+PACKED = {
+    "zstd": 30 * pa.Codec("zstd").compress(ZEROS, asbytes=True),
+    "lz4": pa.Codec("lz4").compress(bytes(110_000_000), asbytes=True),  # one frame is all that is read
+}
 KINDS = [lerobot, lerobot, minari, minari, bag, bag]

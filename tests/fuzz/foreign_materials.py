@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +110,16 @@ def _minari(folder: Path) -> None:
             )
             for number, length in enumerate(LENGTHS)
         ]
-        minari.create_dataset_from_buffers(
-            f"minari-{storage}/x-v0",
-            buffers,
-            observation_space=Dict(gap=Box(-np.inf, np.inf, (2,)), lane=Discrete(3)),
-            action_space=Box(-2, 2, (2,)),
-            data_format=storage,
-            **about,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that no environment is recorded
+            minari.create_dataset_from_buffers(
+                f"minari-{storage}/x-v0",
+                buffers,
+                observation_space=Dict(gap=Box(-np.inf, np.inf, (2,)), lane=Discrete(3)),
+                action_space=Box(-2, 2, (2,)),
+                data_format=storage,
+                **about,
+            )
 
 
 def _bag(path: Path) -> None:

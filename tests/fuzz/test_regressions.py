@@ -1,7 +1,10 @@
 """Files of the right form and the wrong meaning that once were accepted, or ended a reader: fixed cases."""
 
+import contextlib
 import json
 import os
+import shutil
+import sqlite3
 
 import h5py
 import ml_dtypes
@@ -9,13 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from foreign import BOMB, mcap_bomb
+from foreign_materials import build_foreign
 from safetensors.numpy import load_file, save_file
 
+from safemil.api import configure
 from safemil.cli import main
 from safemil.cli.arguments import Reading
-from safemil.data import Trajectories, load, save, searching
+from safemil.data import Trajectories, bag_sizes, load, save, searching
 from safemil.data.interchange import Columns
 from safemil.data.trajectories import CONTENT, digest
+from safemil.deploy.graph import Graph
 from safemil.errors import InputError
 from safemil.evaluation import Evaluation
 
@@ -340,7 +347,7 @@ def test_a_pipe_in_place_of_an_evaluation_is_not_waited_for(tmp_path):
 def test_a_pipe_in_place_of_a_recording_is_not_waited_for(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.npz")
     assert main(["tasks", "verify", str(tmp_path / "pipe.npz")]) == 2
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err
 
 
 def test_a_recording_that_unpacks_to_far_more_is_refused(tmp_path, capsys):
@@ -354,3 +361,162 @@ def test_a_recording_that_unpacks_to_far_more_is_refused(tmp_path, capsys):
 def test_a_recording_that_names_no_task_is_refused(meta, tmp_path):
     np.savez(tmp_path / "x.npz", meta=np.array(meta))
     assert main(["tasks", "verify", str(tmp_path / "x.npz")]) == 2
+
+
+# Small files that would fill the memory
+
+
+def test_rows_of_a_compressed_csv_file_count(tmp_path):
+    text = b"episode,step,obs_0,act_0\n" + b"a,0,0,0\n" * 1_200_000
+    (tmp_path / "logs.csv.zst").write_bytes(pa.Codec("zstd").compress(text, asbytes=True))
+    with pytest.raises(InputError, match="declare"):
+        load(tmp_path / "logs.csv.zst")
+
+
+def test_one_long_list_among_short_ones_counts(tmp_path):
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 1, 13_000_001], pa.int32()), pa.nulls(13_000_001, pa.int8())
+    )
+    path = table(tmp_path / "logs.parquet", observation=lists, action=[[0.0], [0.0]])
+    assert path.stat().st_size < 100_000
+    with pytest.raises(InputError, match="declare"):
+        load(path)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-1] + b"\xff", lambda text: b"\xff" * len(text)])
+def test_a_damaged_footer_of_parquet_is_refused(damage, tmp_path):
+    path = table(tmp_path / "logs.parquet", observation=[[0.5], [0.5]], action=[[0.0], [0.0]])
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[: -8 - length] + damage(content[-8 - length : -8]) + content[-8:])
+    with pytest.raises(InputError):
+        load(path)
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign")
+    build_foreign(folder)
+    return folder
+
+
+@pytest.fixture
+def dataset(foreign, tmp_path):
+    return lambda name: shutil.copytree(foreign / name, tmp_path / "dataset")
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_chunk_of_a_bag_that_unpacks_to_far_more_is_refused(compression, dataset):
+    path = dataset("bags-file.mcap")
+    content = (path / "file.mcap").read_bytes()
+    (path / "file.mcap").write_bytes(content[:8] + mcap_bomb(compression) + content[8:])
+    with pytest.raises(InputError, match="declare"):
+        load(path / "mapping.toml")
+
+
+def test_an_index_of_a_bag_that_leads_into_a_record_is_refused(dataset):
+    path = dataset("bags-file.mcap")
+    content = bytearray((path / "file.mcap").read_bytes())
+    with open(path / "file.mcap", "rb") as file:
+        place = next(chunk.place for chunk in bag_sizes._mcap_chunks(file) if chunk.compression is None)
+    at = content.rfind(place.to_bytes(8, "little"))
+    content[at : at + 8] = (place + 1).to_bytes(8, "little")
+    (path / "file.mcap").write_bytes(content)
+    with pytest.raises(InputError, match="no chunk begins"):
+        load(path / "mapping.toml")
+
+
+def test_a_chunk_of_a_ros1_bag_that_unpacks_to_far_more_is_refused(dataset):
+    path = dataset("bags-ros1.bag")
+    content = (path / "ros1.bag").read_bytes()
+    place = content.find(b"BZh")
+    (path / "ros1.bag").write_bytes(content[: place - 4] + len(BOMB).to_bytes(4, "little") + BOMB)
+    with pytest.raises(InputError, match="declare"):
+        load(path / "mapping.toml")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "DROP TABLE messages; CREATE VIEW messages AS SELECT 1 AS id",
+        "ALTER TABLE messages ADD COLUMN more GENERATED ALWAYS AS (zeroblob(9))",
+        "CREATE TRIGGER x AFTER INSERT ON messages BEGIN SELECT 1; END",
+    ],
+)
+def test_a_database_that_computes_its_rows_is_refused(order, dataset):
+    path = dataset("bags-ros2")
+    with contextlib.closing(sqlite3.connect(path / "ros2" / "ros2.db3")) as database:
+        database.executescript(order)
+    with pytest.raises(InputError, match="plain tables"):
+        load(path / "mapping.toml")
+
+
+def test_a_bag_whose_messages_are_compressed_one_by_one_is_refused(dataset):
+    path = dataset("bags-ros2")
+    text = (path / "ros2" / "metadata.yaml").read_text()
+    text = text.replace("compression_format: ''", "compression_format: zstd")
+    (path / "ros2" / "metadata.yaml").write_text(
+        text.replace("compression_mode: ''", "compression_mode: message")
+    )
+    with pytest.raises(InputError, match="one by one"):
+        load(path / "mapping.toml")
+
+
+def test_steps_between_two_far_messages_of_a_bag_count(dataset):
+    path = dataset("bags-file.mcap")
+    text = (path / "mapping.toml").read_text()
+    (path / "mapping.toml").write_text(text.replace("rate = 10", "rate = 5000000"))
+    with pytest.raises(InputError, match="declare"):
+        load(path / "mapping.toml")
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_an_arrow_file_that_is_compressed_within_is_refused(compression, dataset):
+    path = dataset("minari-arrow/x-v0")
+    file = sorted((path / "data" / "0").glob("*.arrow"))[0]
+    rows = pa.ipc.open_file(pa.BufferReader(file.read_bytes())).read_all()
+    with pa.ipc.new_file(
+        str(file), rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as out:
+        out.write_table(rows)
+    with pytest.raises(InputError, match="compressed within"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["lerobot-v2.1", "lerobot-v3.0", "minari-hdf5/x-v0"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_dataset_with_a_pipe_or_a_device_in_it_is_not_waited_for(make, name, dataset):
+    path = dataset(name)
+    for file in [each for each in path.rglob("*") if each.is_file()]:
+        content = file.read_bytes()
+        file.unlink()
+        make(file)
+        with pytest.raises(InputError):
+            load(path, action_bounds=(-2, 2))
+        file.unlink()
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("place", ["../x.parquet", "/etc/passwd", "{episode_index.__class__}", "C:\\x"])
+def test_a_lerobot_dataset_names_no_file_outside_of_it(place, dataset):
+    path = dataset("lerobot-v2.1")
+    info = json.loads((path / "meta" / "info.json").read_text())
+    (path / "meta" / "info.json").write_text(json.dumps(info | {"data_path": place}))
+    with pytest.raises(InputError, match="within the dataset"):
+        load(path, action_bounds=(-2, 2))
+
+
+# Settings and graphs
+
+
+@pytest.mark.parametrize(("name", "setting"), [("coptidice", "reward_scale"), ("bc", "clip_norm")])
+def test_an_infinite_setting_is_refused(name, setting):
+    with pytest.raises(InputError, match="must be finite"):
+        configure(name, "fast", {setting: np.inf})
+
+
+def test_a_graph_whose_results_grow_together_is_refused():
+    nodes = [["Concat", ["x", "x"], "y0", {"axis": 1}]]
+    nodes += [["Concat", [f"y{n}", f"y{n}"], f"y{n + 1}", {"axis": 1}] for n in range(40)]
+    with pytest.raises(InputError, match="products"):
+        Graph.from_json({"inputs": {"x": 2}, "outputs": ["y40"], "nodes": nodes}, {})

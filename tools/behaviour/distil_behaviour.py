@@ -57,6 +57,7 @@ class Recipe:
     steps: int = 400  # of each world in a round
     noise: float = 0.5  # deviation of the actions in half of the worlds
     deviation: float = 0.5  # the same in the shipped policies' episodes with noise
+    stretch: int = 0  # mean steps for which a world keeps its caution; 0: always
     hidden: int = 64
     updates: int = 4000  # in a round
     last_updates: int = 20_000  # in the last round
@@ -173,17 +174,26 @@ def care_of(recipe: Recipe, caution: np.ndarray) -> Care:
 
 
 def drive(
-    task: str, key: Array, seed: int, student: Student | None = None, lens: Lens | None = None
+    task: str,
+    recipe: Recipe,
+    key: Array,
+    seed: int,
+    student: Student | None = None,
+    lens: Lens | None = None,
 ) -> dict[str, np.ndarray]:
     """A round's states and what the teacher says to them; without a student the teacher drives too."""
-    recipe, generator = RECIPES[task], np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     envs = make_vec(task, recipe.worlds, autoreset_mode="Disabled", threads=1)
     caution = generator.permutation(np.linspace(0.0, 1.0, recipe.worlds))
     care, courses = care_of(recipe, caution), at_rest(recipe.worlds)
     noise = recipe.noise * (np.arange(recipe.worlds) % 2)[:, None]
     seen, _ = envs.reset(seed=generator.integers(0, 2**31, recipe.worlds).tolist())
-    rows, totals = [], np.zeros((2, recipe.worlds))
+    rows, totals = [], np.zeros((3, 5))  # reward, cost and steps in each fifth of the cautions
     for step in range(recipe.steps):
+        if recipe.stretch:
+            changed = generator.random(recipe.worlds) < 1 / recipe.stretch
+            caution = np.where(changed, generator.random(recipe.worlds), caution)
+            care = care_of(recipe, caution)
         inputs = np.concatenate([seen, caution[:, None]], axis=1).astype(np.float32)
         draw, scene = jax.random.fold_in(key, step), scene_of(envs.worlds)
         told, courses = plan(draw, scene, courses, care, recipe.reach)
@@ -193,29 +203,33 @@ def drive(
         done = np.asarray(answer(student, lens(inputs)) if student and lens else told, np.float64)
         done = done + noise * generator.standard_normal(done.shape)
         seen, reward, _, _, info = envs.step(np.clip(done, -1.0, 1.0))
-        totals += np.stack([reward, info["cost"]])
-    tell(caution, totals, recipe.steps)
+        fifths = np.minimum((5 * caution).astype(int), 4)
+        np.add.at(totals.T, fifths, np.stack([reward, info["cost"], np.ones(recipe.worlds)], axis=1))
+    tell(totals)
     inputs, told = (np.concatenate(part) for part in zip(*rows, strict=True))
     return {"inputs": inputs, "told": told}
 
 
-def tell(caution: np.ndarray, totals: np.ndarray, steps: int) -> None:
+def tell(totals: np.ndarray) -> None:
     """Print return and cost at five cautions, as of 1000 steps."""
-    fifths = np.minimum((5 * caution).astype(int), 4)
-    means = [1000 / steps * totals[:, fifths == fifth].mean(axis=1) for fifth in range(5)]
-    print("  return/cost, from reckless to cautious:", *(f"{r:.1f}/{c:.0f}" for r, c in means), flush=True)
+    means = 1000 * totals[:2] / np.maximum(totals[2], 1)
+    print("  return/cost, from reckless to cautious:", *(f"{r:.1f}/{c:.0f}" for r, c in means.T), flush=True)
 
 
 def train(task: str, work: Path, seed: int) -> None:
     """Teach a task's student, or go on with it."""
-    recipe, folder = RECIPES[task], folder_in(work, task, seed)
+    teach_in_rounds(task, RECIPES[task], folder_in(work, task, seed), seed)
+
+
+def teach_in_rounds(task: str, recipe: Recipe, folder: Path, seed: int) -> None:
+    """Drive and teach in turns; what the folder holds already is kept."""
     folder.mkdir(parents=True, exist_ok=True)
     student, lens, rounds = None, None, []
     for place in range(recipe.rounds):
         driving, teaching, first = jax.random.split(jax.random.fold_in(jax.random.key(seed), place), 3)
         data, result = folder / f"round-{place:02}.safetensors", folder / f"student-{place:02}.safetensors"
         if not data.exists():
-            save_file(drive(task, driving, 1000 * seed + place, student, lens), data)
+            save_file(drive(task, recipe, driving, 1000 * seed + place, student, lens), data)
         rounds.append(load_file(data))
         lens = lens or lens_of(rounds[0]["inputs"], recipe.powers)
         if not result.exists():
@@ -273,13 +287,17 @@ def card_of(task: str, seed: int, caution: float) -> dict[str, Any]:
 
 def ship(name: str, student: dict[str, np.ndarray], lens: Lens, card: dict[str, Any]) -> str:
     """Fold the lens and the caution into the first layer, and write the network."""
-    first = student["weight0"] / lens.scale[:, None]
-    seeing = student | {"weight0": first, "bias0": student["bias0"] - lens.mean @ first}
     recipe = RECIPES[card["task"]]
-    arrays = at_setting(seeing, card["caution"]) | {"deviation": np.full(2, recipe.deviation)}
+    arrays = at_setting(seeing(student, lens), card["caution"]) | {"deviation": np.full(2, recipe.deviation)}
     return write_policy(
         folder_of(card["task"]) / f"{name}.safetensors", arrays, card, np.dtype(recipe.precision)
     )
+
+
+def seeing(student: dict[str, np.ndarray], lens: Lens) -> dict[str, np.ndarray]:
+    """The network with its lens in the first layer."""
+    first = student["weight0"] / lens.scale[:, None]
+    return student | {"weight0": first, "bias0": student["bias0"] - lens.mean @ first}
 
 
 def main() -> None:

@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
+from safemil import catalog
+from safemil.behaviour import drivers
 from safemil.behaviour.making import record
 from safemil.behaviour.policy import SHIPPED, load_policy
+from safemil.rollouts import Recording
 
 EPISODES = 50  # that a card's means are over
 NOVICE = 0.2  # share of policies that are there for their low returns
@@ -68,14 +71,32 @@ def measured(path: Path, card: dict[str, Any]) -> dict[str, Any]:
     path.with_suffix(".json").write_text(json.dumps(card))
     noise = np.arange(EPISODES, dtype=np.float64) % 2
     seen = record(card["task"], load_policy(path), list(range(EPISODES)), noise, np.random.default_rng(0))
+    return means(path.stem, seen)
+
+
+def means(name: str, seen: Recording) -> dict[str, Any]:
+    """Means over the recorded episodes, printed too."""
     values: dict[str, npt.NDArray[Any]] = {
         "return": seen.rewards.sum(axis=1),
         "cost": seen.costs.sum(axis=1),
         "length": seen.lengths,
     }
-    means = {name: round(float(each.mean()), 2) for name, each in values.items()}
-    print(f"{path.stem:40}", *(f"{name} {mean:8.1f}" for name, mean in means.items()), flush=True)
-    return {"episodes": EPISODES, **means}
+    found = {name: round(float(each.mean()), 2) for name, each in values.items()}
+    print(f"{name:40}", *(f"{name} {mean:8.1f}" for name, mean in found.items()), flush=True)
+    return {"episodes": EPISODES, **found}
+
+
+def write_driver(task: str, name: str, arrays: dict[str, np.ndarray], card: dict[str, Any]) -> None:
+    """Write the network and the card of a driver, measured over episodes of the driver's own manner."""
+    path = drivers.SHIPPED / task / f"{name}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(save({part: np.ascontiguousarray(each, np.float32) for part, each in arrays.items()}))
+    told = path.with_suffix(".json")
+    told.write_text(json.dumps(card))
+    driver, generator = drivers.load_driver(path), np.random.default_rng(0)
+    manner = driver.manner(EPISODES, catalog.task(task).limit, generator)
+    seen = driver.record(task, manner, list(range(EPISODES)), generator)
+    told.write_text(json.dumps(card | means(path.stem, seen), indent=2) + "\n")
 
 
 def remove_others(task: str, kept: set[str]) -> None:

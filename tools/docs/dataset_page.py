@@ -1,9 +1,11 @@
-"""Write docs/datasets.md and its figure: our datasets compared with Table 1 of the paper.
+"""Write docs/datasets.md and its figures: our datasets compared with Table 1 of the paper.
 
     python tools/docs/dataset_page.py --data data
+    python tools/docs/dataset_page.py --continuum continuum --clones clones
 
-The folder holds the datasets that `safemil data make TASK --out data/TASK` made. The comparison leaves out
-tasks without a dataset.
+The first folder holds the datasets that `safemil data make TASK --out data/TASK` made, the second those of
+`--behaviour continuum`, the third evaluated runs of `bc-preferred` on their splits, each named by its task.
+The comparisons leave out tasks without a dataset. What isn't given a folder stays on the page as it is.
 """
 
 import argparse
@@ -12,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from safemil.behaviour.drivers import SHIPPED as DRIVERS
 from safemil.behaviour.paper import TABLE, Means
-from safemil.behaviour.plotting import scatters
+from safemil.behaviour.plotting import NONPREFERRED, OTHER, PREFERRED, SETTINGS, scatters
 from safemil.behaviour.policy import shipped
 from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
+from safemil.data.splitting import kinds
+from safemil.evaluation import Evaluation
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
@@ -69,16 +74,59 @@ episodes of low return or, in Goal1, episodes between the cautious and the reckl
 """
 
 
+CONTINUUM = """## A continuum of drivers
+
+    safemil data make SafetyPointCircle2-v0 --behaviour continuum --out data/circle2
+
+makes episodes in which preferred and non-preferred are outcomes, not identities. So far {tasks}
+have drivers: networks that take their caution as an input, such as a target speed. Every episode draws its
+own caution, evenly from 0 to 1, and its own amount of noise in the actions, from an exponential distribution.
+During the episode the caution wanders: after a random number of steps it is drawn anew, around that of the
+episode. So a careful driver has careless stretches, and an incident happens at some steps of an episode, not
+at all of them. Clones see neither caution nor noise. The manifest of a dataset holds both for each episode.
+The benchmark still uses the policies above.
+
+A driver's card says what its input is, its values at caution 0 and 1, how far caution wanders, for how many
+steps it stays on average, and the mean noise. `tools/behaviour/ship_drivers.py` makes the drivers. Those of
+Walker2d, Ant and Circle2 are networks of the policies above, from two ages of a run of PPO, with their
+setting as an input again.
+
+The table is made as the one above. "Share preferred" is that of each driver's preferred episodes among its
+preferred and non-preferred ones. "Fifths in both" counts the fifths of the range of caution, of each driver,
+that have episodes of both kinds. The clone is `bc-preferred` (preset `fast`), which is told which episodes
+are preferred; {clones}. A dataset is cloneable if its clone returns at least 90% of what preferred episodes
+return, and costs at most 15 more.
+"""
+CAUTION = """
+![Return and cost of every episode against its caution](continuum.svg)
+
+Each dot is an episode, in the colours of the figure above.
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the datasets, one per task")
+    parser.add_argument("--data", type=Path, help="folder of the datasets, one per task")
+    parser.add_argument("--continuum", type=Path, help="the same of the drivers on a continuum")
+    parser.add_argument("--clones", type=Path, help="folder of evaluated runs on these, one per task")
     given = parser.parse_args()
-    tasks = [task for task in TABLE if (given.data / task).exists()]
-    datasets = {task: load_annotated(given.data / task) for task in tasks}
-    figure = scatters(DOCS / "datasets", datasets)
-    rows = [row(task, read_manifest(given.data / task), *datasets[task]) for task in tasks]
+    page = DOCS / "datasets.md"
+    start = CONTINUUM.splitlines()[0]
+    policies, _, drivers = page.read_text(encoding="utf-8").partition(start)
+    if given.data:
+        policies = policies_half(given.data) + "\n"
+    drivers = continuum_half(given.continuum, given.clones) if given.continuum else start + drivers
+    page.write_text(policies.rstrip() + "\n\n" + drivers, encoding="utf-8")
+    print(page)
+
+
+def policies_half(data: Path) -> str:
+    tasks = [task for task in TABLE if (data / task).exists()]
+    datasets = {task: load_annotated(data / task) for task in tasks}
+    print(*scatters(DOCS / "datasets", datasets), sep="\n")
+    rows = [row(task, read_manifest(data / task), *datasets[task]) for task in tasks]
     titles = [
         "task",
         "preferred cost",
@@ -90,9 +138,114 @@ def main() -> None:
         "targets met",
     ]
     text = HEAD + "\n" + table(titles, rows) + TARGETS + FIGURE + POLICIES
-    page = DOCS / "datasets.md"
-    page.write_text(text + "".join(f"\n### {task}\n\n{policies(task)}" for task in TABLE), encoding="utf-8")
-    print(*figure, page, sep="\n")
+    return text + "".join(f"\n### {task}\n\n{shipped_policies(task)}" for task in TABLE)
+
+
+def continuum_half(data: Path, clones: Path | None) -> str:
+    """Table and figure of the drivers' datasets."""
+    tasks = [task for task in TABLE if (data / task).exists()]
+    datasets = {task: load_annotated(data / task) for task in tasks}
+    manifests = {task: read_manifest(data / task) for task in tasks}
+    print(*against_caution(DOCS / "continuum", datasets, manifests), sep="\n")
+    evaluations = {task: Evaluation.load(clones / task) if clones else None for task in tasks}
+    seeds = sorted({len(each.seeds) for each in evaluations.values() if each})
+    rows = [driver_row(task, manifests[task], *datasets[task], evaluations[task]) for task in tasks]
+    titles = [
+        "task",
+        "preferred cost",
+        "return",
+        "non-preferred cost",
+        "return",
+        "targets met",
+        "share preferred",
+        "fifths in both",
+        "clone's return",
+        "cost",
+    ]
+    told = (
+        "its means are over " + " or ".join(f"{n} seed{'s' * (n > 1)}" for n in seeds)
+        if seeds
+        else "it has not been measured yet"
+    )
+    have = [task for task in TABLE if any((DRIVERS / task).glob("*.safetensors"))]
+    return CONTINUUM.format(clones=told, tasks=" and ".join(have)) + "\n" + table(titles, rows) + CAUTION
+
+
+def driver_row(
+    task: str,
+    manifest: dict[str, Any],
+    trajectories: Trajectories,
+    annotations: Annotations,
+    clone: Evaluation | None,
+) -> list[str]:
+    name, good_cost, good_return, _, bad_cost, bad_return, _, met = row(
+        task, manifest, trajectories, annotations
+    )
+    found = kinds(trajectories, annotations)
+    fifths = np.minimum((5 * np.array(manifest["caution"])).astype(int), 4)
+    shares, both = [], []
+    for driver in manifest["policies"]:
+        own = slice(*driver["episodes"])
+        good, bad = (
+            np.bincount(fifths[own][kind[own]], minlength=5) for kind in (found.preferred, found.nonpreferred)
+        )
+        shares.append(f"{good.sum() / (good.sum() + bad.sum()):.0%}")
+        both.append(str(((good > 0) & (bad > 0)).sum()))
+    cloned = [f"{clone.returns.mean():.1f}", f"{clone.costs.mean():.1f}"] if clone else ["", ""]
+    return [
+        name,
+        good_cost,
+        good_return,
+        bad_cost,
+        bad_return,
+        met,
+        ", ".join(shares),
+        ", ".join(both),
+        *cloned,
+    ]
+
+
+def against_caution(
+    path: Path, datasets: dict[str, tuple[Trajectories, Annotations]], manifests: dict[str, dict[str, Any]]
+) -> list[Path]:
+    """Draw return and cost of each episode against its caution, a column for each task."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(0.6 + 2.9 * len(datasets), 5.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(2, len(datasets), squeeze=False, sharex=True)
+        for (above, below), (task, (held, truth)) in zip(panels.T, datasets.items(), strict=True):
+            returns, costs = truth.episode_sums(held.lengths)
+            found, caution = kinds(held, truth), np.array(manifests[task]["caution"])
+            other = ~(found.preferred | found.nonpreferred)
+            for rows, colour, label in (
+                (other, OTHER, "other"),
+                (found.preferred, PREFERRED, "preferred"),
+                (found.nonpreferred, NONPREFERRED, "non-preferred"),
+            ):
+                for panel, values in ((above, returns), (below, costs)):
+                    panel.scatter(
+                        caution[rows],
+                        values[rows],
+                        7,
+                        color=colour,
+                        alpha=0.6,
+                        lw=0,
+                        label=label,
+                        rasterized=True,
+                    )
+                    panel.spines[["top", "right"]].set_visible(False)
+            above.set(title=task, ylabel="return of an episode")
+            below.set(xlabel="caution of an episode", ylabel="cost of an episode")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        written = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+        for target, metadata in zip(written, ({"Software": None}, {"Date": None}), strict=True):
+            figure.savefig(target, dpi=150, metadata=metadata)
+    return written
 
 
 def row(
@@ -135,7 +288,7 @@ def verdict(ours: Means, paper: Means) -> str:
     return "; ".join(missed) or "yes"
 
 
-def policies(task: str) -> str:
+def shipped_policies(task: str) -> str:
     cards = [(policy.name, policy.card) for policy in shipped(task)]
     rows = [
         [f"`{name}`", card["signal"], card["method"], f"{card['steps']:,}", f"{card['share']:g}"]

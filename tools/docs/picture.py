@@ -1,7 +1,8 @@
-"""Take the README's picture from the demo's report, with Debian's Chromium.
+"""Take pictures of the documentation from reports, with Debian's Chromium.
 
 make demo
 python tools/docs/picture.py demo/report.html docs/images/demo.png
+python tools/docs/picture.py drives.html docs/images/report.png --first-screen
 """
 
 import shutil
@@ -35,16 +36,31 @@ ARRANGE = """
 """
 
 
-def main(report: Annotated[Path, tyro.conf.Positional], out: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Draw `out` from a report that compares SafeMIL with BC."""
+def main(
+    report: Annotated[Path, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.Positional],
+    first_screen: bool = False,
+) -> None:
+    """Draw `out` from a report.
+
+    Args:
+        report: page that `safemil report` wrote; for the README's picture one that compares SafeMIL with BC
+        out: PNG file
+        first_screen: show the head of the page, instead of maps side by side
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_context(
-            viewport={"width": 1100, "height": 500}, device_scale_factor=2, color_scheme="light"
+            viewport={"width": 1130, "height": 760},
+            device_scale_factor=1 if first_screen else 2,
+            color_scheme="light",
         ).new_page()
         page.goto(report.resolve().as_uri())
-        page.evaluate(ARRANGE)
-        page.locator("#picture").screenshot(path=out)
+        if first_screen:
+            page.locator("header").screenshot(path=out)
+        else:
+            page.evaluate(ARRANGE)
+            page.locator("#picture").screenshot(path=out)
         browser.close()
     print(out)
 

@@ -23,7 +23,7 @@ import h5py
 from safemil import catalog
 from safemil.checks import Natural, fit
 from safemil.errors import InputError, shortened
-from safemil.files import atomic_file
+from safemil.files import atomic_file, naming, sync
 from safemil.progress import bar
 from safemil.texts import read_json, read_text
 
@@ -64,14 +64,16 @@ def fetch(task: str, out: Path | None = None, *, host: str | None = None, progre
     if path.exists():
         _check(path, address)
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    with _explaining(task, address):
-        _download(address, part, task, progress)
-        _check_hdf5(part, address)
-    _write_checksum(part, path, address)
-    os.replace(part, path)
-    _version_path(part).unlink(missing_ok=True)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _explaining(task, address):
+            _download(address, part, task, progress)
+            _check_hdf5(part, address)
+        sync(part)
+        _write_checksum(part, path, address)
+        os.replace(part, path)
+        _version_path(part).unlink(missing_ok=True)
     return path
 
 

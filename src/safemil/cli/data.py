@@ -2,6 +2,7 @@
 
 from json import dumps
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -22,6 +23,7 @@ def make(
     name: TaskName,
     episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     seed: int = 0,
+    behaviour: Literal["policies", "continuum"] = "policies",
     out: PathFlag = None,
     format: Literal["store", "dsrl"] = "store",
     overwrite: bool = False,
@@ -34,6 +36,8 @@ def make(
         name: a task (`safemil tasks list`)
         episodes: how many (default: 800; logs of a task with its own demonstrators: 200)
         seed: chooses the episodes; the same seed makes the same data
+        behaviour: fixed policies, or a continuum of drivers that each draw their caution anew for every
+            episode, so that good and bad episodes come from the same drivers
         out: store to write (default: data/NAME), or file with --format dsrl (default: data/NAME.hdf5)
         format: our store, with manifest and scatter plot in it, or DSRL's HDF5, with the manifest beside it;
             a generated problem such as toy:speed is made as Parquet files instead: incidents, logs, held out
@@ -47,7 +51,10 @@ def make(
         raise InputError(f"seed must be at least 0, got {seed}.")
     task = catalog.task(name)
     if task.demonstrate is None:
-        _make_task(name, episodes, seed, out or _default_out(name, format), format, overwrite)
+        out = out or _default_out(name, format)
+        _make_task(name, behaviour, episodes, seed, out, format, overwrite)
+    elif behaviour == "continuum":
+        raise InputError(f"{name} makes its own episodes; leave --behaviour out.")
     elif format == "dsrl":
         raise InputError(f"{name} is made as Parquet files; leave --format out.")
     else:
@@ -88,7 +95,13 @@ def _default_out(name: str, format: str) -> Path:
 
 
 def _make_task(
-    task: str, episodes: int | None, seed: int, out: Path, format: Literal["store", "dsrl"], overwrite: bool
+    task: str,
+    behaviour: Literal["policies", "continuum"],
+    episodes: int | None,
+    seed: int,
+    out: Path,
+    format: Literal["store", "dsrl"],
+    overwrite: bool,
 ) -> None:
     from safemil.extras import require_extra
 
@@ -104,7 +117,9 @@ def _make_task(
     for path in [out] if format == "store" else [out, beside]:
         require_free(path, overwrite=overwrite)
     count = EPISODES if episodes is None else episodes
-    trajectories, annotations, manifest = make(task, episodes=count, seed=seed, progress=True)
+    trajectories, annotations, manifest = make(
+        task, behaviour=behaviour, episodes=count, seed=seed, progress=True
+    )
     if format == "store":
         with atomic_folder(out, STORE, overwrite=overwrite) as folder:
             save(folder, trajectories, annotations, format="store", manifest=manifest)
@@ -307,24 +322,51 @@ def convert(
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
     reading: ReadingFlags = READING,
     format: NameFlag = None,
+    shards: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write episodes in another format.
+    """Write episodes in another format, or, with --shards, a log of any size as a store.
 
     safemil data convert logs.csv logs.parquet --action-low -2 --action-high 2
+
+    A store in shards is made a piece of the log at a time; the same command goes on after it was stopped.
 
     Args:
         source: file or store of episodes
         out: file or store to write
         format: parquet, hdf5, csv or store (default: by the suffix of OUT; a store if it has none)
+        shards: files of the store, more where one would exceed 256 MB, fewer for few episodes
         overwrite: replace the file or store
     """
+    if shards is not None:
+        _convert_to_shards(source, out, reading, format, shards, overwrite)
+        return
     from safemil.data.formats import format_for, read, write
     from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)
     say(out)
+
+
+def _convert_to_shards(
+    source: Path, out: Path, reading: ReadingFlags, format: str | None, shards: int, overwrite: bool
+) -> None:
+    from safemil.data import converting
+    from safemil.data.formats import STORE, format_for
+    from safemil.errors import InputError
+    from safemil.files import move_aside
+    from safemil.ownership import is_free
+
+    if (format or format_for(out)) != "store":
+        raise InputError(f"only a store has shards, but {out} would be {format or format_for(out)}.")
+    if overwrite and not is_free(out):
+        if not STORE.is_ours(out) and not converting.is_unfinished(out):
+            raise InputError(f"{out} holds something else than a store; give another path.")
+        rmtree(move_aside(out))
+    found = converting.convert(source, out, reading.options(), shards=shards)
+    print(f"{found.episodes} episodes, {found.steps} steps in {len(found.shards)} shards")
+    print(out)
 
 
 def _print_description(path: str, description: "Description") -> None:

@@ -30,6 +30,8 @@ class Model:
         categories = header["action_categories"]
         self.action_categories: tuple[Any, ...] | None = None if categories is None else (*categories,)
         self.observation_size, self.action_size = graph.inputs["observation"], graph.inputs["taken"]
+        self._no_observation = np.zeros(self.observation_size, np.float32)
+        self._no_action = np.zeros(self.action_size, np.float32)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Model":
@@ -56,8 +58,11 @@ class Model:
 
     def act(self, observation: npt.ArrayLike) -> Any:
         """Compute the policy's mode, as `Run.act` does: an action (A,) or (N, A), or choices."""
-        rows, single = self._rows("observation", observation, self.observation_size)
-        found = _in_blocks(lambda block: self._graph.run("action", observation=block), rows)
+        rows, single = self._rows("observation", observation, self._no_observation)
+        if single:
+            found = self._graph.run("action", observation=rows)
+        else:
+            found = _in_blocks(lambda block: self._graph.run("action", observation=block), rows)
         if self.action_categories is not None:
             chosen = [self.action_categories[number] for number in found.argmax(axis=1)]
             return chosen[0] if single else np.asarray(chosen)
@@ -77,16 +82,18 @@ class Model:
         return self._of_steps("novelty", observation, action)
 
     def _of_steps(self, output: str, observation: npt.ArrayLike, action: npt.ArrayLike) -> Any:
-        rows, single = self._rows("observation", observation, self.observation_size)
-        taken, _ = self._rows("action", self._columns(action), self.action_size)
+        rows, single = self._rows("observation", observation, self._no_observation)
+        taken, _ = self._rows("action", self._columns(action), self._no_action)
         if len(taken) != len(rows):
             raise InputError(f"need one action for each observation, got {len(taken)} for {len(rows)}.")
+
+        if single:
+            return float(self._graph.run(output, observation=rows, taken=taken)[0])
 
         def run(block: Floats, actions: Floats) -> Floats:
             return self._graph.run(output, observation=block, taken=actions)
 
-        found = _in_blocks(run, rows, taken)
-        return float(found[0]) if single else found
+        return _in_blocks(run, rows, taken)
 
     def _columns(self, action: npt.ArrayLike) -> npt.ArrayLike:
         """Give a choice the columns that the run has for it: 1 for the choice taken and -1 for the others."""
@@ -98,9 +105,9 @@ class Model:
             raise InputError(f"the action must be one of {list(self.action_categories)}, got {action!r}.")
         return np.where(one_hot, np.float32(1), np.float32(-1))
 
-    def _rows(self, what: str, values: npt.ArrayLike, width: int) -> tuple[Floats, bool]:
-        """Make a batch of values, and say whether it was a single row."""
-        rows = np.asarray(values, np.float32)
+    def _rows(self, what: str, values: npt.ArrayLike, zeros: Floats) -> tuple[Floats, bool]:
+        """Make a batch of values with as many columns as `zeros`, and say whether it was a single row."""
+        rows, width = np.asarray(values, np.float32), len(zeros)
         single = rows.ndim == 1
         if single:
             rows = rows[None]
@@ -108,7 +115,8 @@ class Model:
             raise InputError(
                 f"the {what} must be ({width},) or a batch (N, {width}), got shape {np.shape(values)}."
             )
-        if not np.isfinite(rows).all():
+        # 0 times NaN or infinity is NaN: a product takes a third of the time of `isfinite` on a row.
+        if not (rows.dot(zeros)[0] == 0 if single else np.isfinite(rows).all()):
             raise InputError(f"the {what} must be finite, got NaN or infinity in it.")
         return rows, single
 

@@ -141,10 +141,17 @@ def video(path: Path, fps: int) -> Iterator[Any]:
         try:
             with imageio.get_writer(temporary, fps=fps, macro_block_size=1, quality=8) as writer:
                 yield writer
+            _check_readable(temporary)
         except (OSError, RuntimeError) as error:  # its message is the whole output of ffmpeg
             raise OSError(errno.EIO, "the video can't be written; is the disk full?") from error
-        if not temporary.stat().st_size:  # ffmpeg ends without an error where it can't write
-            raise OSError(errno.EIO, "the video can't be written; is the disk full?")
+
+
+def _check_readable(path: Path) -> None:
+    """Raise an error if a video has no index, which ffmpeg writes last: it says nothing of a full disk."""
+    import imageio_ffmpeg
+
+    with contextlib.closing(imageio_ffmpeg.read_frames(path)) as frames:
+        next(frames)
 
 
 def save_png(path: Path, picture: Picture) -> None:
