@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safemil.evaluate import Evaluation
 
 from safemil.behaviour.paper import TABLE, Means
 from safemil.behaviour.plotting import NONPREFERRED, OTHER, PREFERRED, SETTINGS, scatters
@@ -21,6 +20,7 @@ from safemil.behaviour.policy import shipped
 from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
 from safemil.data.splitting import kinds
+from safemil.evaluation import Evaluation
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
