@@ -27,6 +27,7 @@ from safemil.data import Annotations, Trajectories, shared_episodes
 from safemil.data.formats import read_like
 from safemil.data.interchange import Options, Paths
 from safemil.data.sampling import ROWS_AT_ONCE, Dataset, Pile, Scaler
+from safemil.data.sources import Episodes
 from safemil.data.trajectories import recorded_actions
 from safemil.errors import DivergedError, InputError, InputWarning, NoEvidenceError, unknown
 from safemil.evidence import FILE as EVIDENCE
@@ -98,6 +99,11 @@ class Run:
     def learns_cost(self) -> bool:
         """Whether the algorithm learns a cost, so that `cost` can be called."""
         return self._algorithm.cost is not None
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the training data: names, bounds and ranges."""
+        return self._schema
 
     @property
     def observation_size(self) -> int:
@@ -460,7 +466,7 @@ class Run:
 def train(
     algorithm: Any,
     *,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None = None,
     preferred: Trajectories | None = None,
     labels: Labels | str | os.PathLike[str] | None = None,
@@ -477,6 +483,7 @@ def train(
     evaluate: Callable[[Run], Mapping[str, npt.ArrayLike]] | None = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    device_gb: float = 1.0,
     loggers: Sequence[str | OnLog] = (),
     on_log: OnLog | None = None,
     init_from: Run | str | os.PathLike[str] | None = None,
@@ -500,6 +507,9 @@ def train(
     training.
     With `strict`, a `NoEvidenceError` stops training before a policy is cloned if the evidence is "none".
 
+    Unlabeled episodes of more than `device_gb` gigabytes stay on the host, and those of a store in shards in
+    its files: only the steps of an update are copied to the device. The draws are the same.
+
     `loggers` are "tensorboard", "wandb" or "trackio"; `on_log(update, metrics)` is called with every line of
     metrics. `init_from` is a run, or its folder, whose networks, normaliser and columns training starts from;
     networks that judge held-out episodes start anew all the same. With `resume`, `updates` may be raised.
@@ -515,12 +525,18 @@ def train(
     if out is not None:
         _check_findable(found)
         if resume and not is_free(Path(out)):
-            unlabeled = _schema_of(RunDirectory(out)).match(unlabeled)
-    if parent is not None:
-        unlabeled = parent.match(unlabeled)
-    unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+            unlabeled = _resumed_columns(_schema_of(RunDirectory(out)), unlabeled)
+    if isinstance(unlabeled, Trajectories):
+        if parent is not None:
+            unlabeled = parent.match(unlabeled)
+        unlabeled = all_choices(all_choices(unlabeled, nonpreferred), preferred)
+    elif parent is not None or labels is not None:
+        raise InputError(
+            "`init_from` and `labels` need episodes in memory, but these stay in the files of a store; read "
+            "them with `safemil.data.load`."
+        )
     judged = None if labels is None else labels if isinstance(labels, Labels) else Labels.load(labels)
-    if judged is not None:
+    if judged is not None and isinstance(unlabeled, Trajectories):
         if annotations is not None:
             raise InputError(
                 "true rewards and costs are of every episode; leave out `labels=...` beside them."
@@ -539,7 +555,8 @@ def train(
     hashes = _hashes(unlabeled, **needed)
     unlabeled = _without(preferred, unlabeled)
     scaler = Scaler.of(unlabeled) if parent is None else parent._scaler
-    data = Dataset.of(scaler, unlabeled, **needed)
+    size = 4 * unlabeled.steps * (unlabeled.observation_size + unlabeled.action_size)
+    data = Dataset.of(scaler, unlabeled, **needed, on_host=size > device_gb * 1e9)
     others = [needed[name] for name in ("nonpreferred", "preferred") if name in needed]
     schema = Schema.of(unlabeled, others, scaler.deviation)
     if parent is not None:
@@ -570,6 +587,19 @@ def train(
         logged.end(finished=finished)
         recorder.close()
     return run
+
+
+def _resumed_columns(schema: Schema, unlabeled: Episodes) -> Episodes:
+    """Put columns into the order that the run has; those of a store in its files must be in it."""
+    if isinstance(unlabeled, Trajectories):
+        return schema.match(unlabeled)
+    for kind in ("observation_names", "action_names", "action_categories"):
+        if getattr(schema, kind) != getattr(unlabeled, kind):
+            raise InputError(
+                f"the run was begun with other data: `{kind}` is {getattr(schema, kind)} there and "
+                f"{getattr(unlabeled, kind)} here; resume with the same."
+            )
+    return unlabeled
 
 
 def _parent(given: Run | str | os.PathLike[str], algorithm: Algorithm, seeds: int) -> Run:
@@ -795,7 +825,7 @@ def _padded(
 
 
 def _evidence(
-    run: Run, data: Dataset, unlabeled: Trajectories, nonpreferred: Trajectories | None
+    run: Run, data: Dataset, unlabeled: Episodes, nonpreferred: Trajectories | None
 ) -> Evidence | None:
     """Evidence of the first seed, where the algorithm judges episodes that it held out."""
     judge = run._algorithm.judgements
@@ -881,7 +911,7 @@ def _check_findable(algorithm: Algorithm) -> None:
 
 def _fitting(
     algorithm: Algorithm,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None,
     annotations: Annotations | None,
 ) -> Trajectories | None:
@@ -911,7 +941,7 @@ def _fitting(
 
 def _known_good(
     algorithm: Algorithm,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     nonpreferred: Trajectories | None,
     preferred: Trajectories | None,
 ) -> Trajectories | None:
@@ -947,9 +977,9 @@ def _with_judged(
     return joined(nonpreferred, sorted_out.incidents), joined(preferred, sorted_out.fine)
 
 
-def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Trajectories:
+def _without(preferred: Trajectories | None, unlabeled: Episodes) -> Episodes:
     """Unlabeled episodes that are not among those known to be good."""
-    if preferred is None:
+    if preferred is None or not isinstance(unlabeled, Trajectories):
         return unlabeled
     known = shared_episodes(unlabeled, preferred)
     others = np.setdiff1d(np.arange(len(unlabeled)), known)
@@ -958,8 +988,8 @@ def _without(preferred: Trajectories | None, unlabeled: Trajectories) -> Traject
     return unlabeled.take(others) if len(known) else unlabeled
 
 
-def _hashes(unlabeled: Trajectories, **others: Trajectories | Annotations) -> dict[str, object]:
-    piles = {"unlabeled": unlabeled, **others}
+def _hashes(unlabeled: Episodes, **others: Trajectories | Annotations) -> dict[str, object]:
+    piles: dict[str, Any] = {"unlabeled": unlabeled, **others}
     return {f"{name}{HASH}": pile.content_hash() for name, pile in piles.items()}
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from safemil.arrays import Bools, Doubles
 from safemil.data import Trajectories
+from safemil.data.sources import Episodes
 from safemil.errors import InputError
 from safemil.files import atomic_file
 from safemil.ranks import pairs_won, share_like
@@ -266,7 +267,7 @@ def assess(
     unlabeled_scores: npt.ArrayLike,
     votes: npt.ArrayLike,
     nonpreferred: Trajectories,
-    unlabeled: Trajectories,
+    unlabeled: Episodes,
     kept: npt.ArrayLike,
     aggregate: str,
     tried: int = 1,
@@ -439,7 +440,7 @@ def _agreement(votes: Bools) -> tuple[float | None, float | None]:
 
 
 def _rules(
-    nonpreferred: Trajectories, unlabeled: Trajectories, names: Sequence[str] | None, rng: np.random.Generator
+    nonpreferred: Trajectories, unlabeled: Episodes, names: Sequence[str] | None, rng: np.random.Generator
 ) -> dict[str, Any]:
     """AUC of each trivial rule, tested against the best rule after permutations of the labels.
 
@@ -474,8 +475,12 @@ def _rules(
     }
 
 
-def _features(pile: Trajectories) -> Doubles:
+def _features(pile: Episodes) -> Doubles:
     """Length; mean, minimum and maximum of each column; its mean over the first steps."""
+    return np.concatenate([_features_of(block) for block in pile.blocks()])
+
+
+def _features_of(pile: Trajectories) -> Doubles:
     steps = np.concatenate([pile.observations, pile.actions], axis=1)
     starts, lengths = pile.starts, pile.lengths[:, None]
     first = (np.arange(pile.steps) - np.repeat(starts, pile.lengths) < FIRST_STEPS)[:, None]
@@ -490,7 +495,7 @@ def _features(pile: Trajectories) -> Doubles:
     return np.concatenate(parts, axis=1, dtype=np.float64)  # (episodes, 1 + 4 * columns)
 
 
-def _names(nonpreferred: Trajectories, unlabeled: Trajectories, names: Sequence[str] | None) -> list[str]:
+def _names(nonpreferred: Trajectories, unlabeled: Episodes, names: Sequence[str] | None) -> list[str]:
     sizes = [(pile.observation_size, pile.action_size) for pile in (nonpreferred, unlabeled)]
     if sizes[0] != sizes[1]:
         raise InputError(

@@ -23,7 +23,7 @@ class Lock:
 
     def __init__(self, folder: Path):
         self.folder = folder  # may be moved meanwhile: set its new place
-        self._handle = _acquired(folder)
+        self._handle = _acquired(folder, folder / LOCK)
         os.truncate(self._handle, 0)
         owner = {"process": os.getpid(), "host": socket.gethostname()}
         os.write(self._handle, json.dumps(owner).encode())
@@ -38,9 +38,8 @@ class Lock:
         self._handle = -1
 
 
-def _acquired(folder: Path) -> int:
+def _acquired(folder: Path, path: Path) -> int:
     """Open the file of a lock and lock it; refuse if another process holds it."""
-    path = folder / LOCK
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -71,3 +70,25 @@ def _owner(path: Path) -> str:
         return f"process {int(content['process'])} on {str(content['host'])[:80]}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+class Claim:
+    """Claim on a file that this process is going to write; the system releases it when the process ends."""
+
+    def __init__(self, handle: int, path: Path):
+        self._handle, self._path = handle, path
+
+    @staticmethod
+    def on(path: Path) -> "Claim | None":
+        """Claim a file, or return None if another process has claimed it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside = path.with_name(f".{path.name}.claim")
+            return Claim(_acquired(path.parent, beside), beside)
+        except InputError:
+            return None
+
+    def release(self) -> None:
+        if _is_of(self._handle, self._path):
+            self._path.unlink()
+        os.close(self._handle)

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 
@@ -63,14 +65,16 @@ class Bar:
 
 
 @contextlib.contextmanager
-def bar(description: str, total: int, *, start: int = 0, show: bool = True) -> Iterator[Bar]:
+def bar(
+    description: str, total: int, *, start: int = 0, show: bool = True, in_bytes: bool = False
+) -> Iterator[Bar]:
     """Show progress over `total` units of work, of which `start` are done already."""
     terminal = console(stderr=True)
+    counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(), RateColumn())
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
+        *counts,
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )

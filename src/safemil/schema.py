@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safemil.arrays import Bools, Doubles, Floats
 from safemil.data.filling import fill_rows, flagged
 from safemil.data.interchange import Options, listed
+from safemil.data.sources import Episodes, column_statistics
 from safemil.data.trajectories import NAMES, Trajectories, check_bounds, column_labels
 from safemil.errors import InputError, InputWarning
 
@@ -48,21 +49,21 @@ class Schema:
     reading: Options | None = None  # how the log was read, if it was a table
 
     @staticmethod
-    def of(unlabeled: Trajectories, others: Sequence[Trajectories], deviation: npt.ArrayLike) -> "Schema":
+    def of(unlabeled: Episodes, others: Sequence[Trajectories], deviation: npt.ArrayLike) -> "Schema":
         """Measure the ranges of all piles; `deviation` is that of the unlabeled observations."""
-        piles, spread = (unlabeled, *others), unlabeled.actions.std(axis=0, dtype=np.float64)
+        ranges = [_range(block) for pile in (unlabeled, *others) for block in pile.blocks()]
+        if isinstance(unlabeled, Trajectories):
+            spread = unlabeled.actions.std(axis=0, dtype=np.float64)
+        else:
+            _, spread = column_statistics(unlabeled, "actions")
         return Schema(
             unlabeled.observation_names,
             unlabeled.action_names,
             unlabeled.action_categories,
             unlabeled.action_low,
             unlabeled.action_high,
-            low=np.min(
-                [np.concatenate([np.min(each, axis=0) for each in _blocks(pile)]) for pile in piles], 0
-            ),
-            high=np.max(
-                [np.concatenate([np.max(each, axis=0) for each in _blocks(pile)]) for pile in piles], 0
-            ),
+            low=np.min([low for low, _ in ranges], axis=0),
+            high=np.max([high for _, high in ranges], axis=0),
             deviation=np.concatenate([np.asarray(deviation, np.float64), np.where(spread > 0, spread, 1.0)]),
             reading=unlabeled.reading and unlabeled.reading.without_incidents(),
         )
@@ -185,8 +186,11 @@ class Schema:
         return filled.reshape(*shape, self.observation_size)
 
 
-def _blocks(pile: Trajectories) -> tuple[Floats, Floats]:
-    return pile.observations, pile.actions
+def _range(block: Trajectories) -> tuple[Floats, Floats]:
+    """Least and greatest value of each column, observations first."""
+    matrices = block.observations, block.actions
+    low, high = (np.concatenate([pick(each, axis=0) for each in matrices]) for pick in (np.min, np.max))
+    return low, high
 
 
 def _numbers(name: str, value: Any) -> Floats:
@@ -215,7 +219,7 @@ PILE = Wording(
 KNOWN_GOOD = PILE._replace(have="the preferred pile has", lack="the preferred pile lacks")
 
 
-def matched(held: Trajectories, like: Schema | Trajectories, wording: Wording) -> Trajectories:
+def matched(held: Trajectories, like: Schema | Episodes, wording: Wording) -> Trajectories:
     """Put columns into the order of `like`, by name; further columns are left out.
 
     Columns are matched by position where names are lacking, with a warning if only one side has them. A
@@ -252,7 +256,7 @@ def all_choices(held: Trajectories, other: Trajectories | None) -> Trajectories:
     return held.with_choices([*ours, *(theirs[i] for i in added)], names) if added else held
 
 
-def _with_choices(held: Trajectories, like: Schema | Trajectories, wording: Wording) -> Trajectories:
+def _with_choices(held: Trajectories, like: Schema | Episodes, wording: Wording) -> Trajectories:
     """Give actions that are choices the columns of `like`; refuse choices that it has not."""
     ours, theirs = like.action_categories, held.action_categories
     if ours == theirs:
@@ -272,7 +276,7 @@ def _with_choices(held: Trajectories, like: Schema | Trajectories, wording: Word
     return held.with_choices(ours, like.action_names)
 
 
-def _places(kind: str, held: Trajectories, like: Schema | Trajectories, wording: Wording) -> list[int]:
+def _places(kind: str, held: Trajectories, like: Schema | Episodes, wording: Wording) -> list[int]:
     """Numbers of the columns of `held` in the order of those of `like`."""
     ours, theirs = (getattr(each, f"{kind}_names") for each in (like, held))
     if ours is not None and theirs is not None:

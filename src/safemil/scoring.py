@@ -53,20 +53,7 @@ def save_risk(
     row is written: risk is empty where a row is no step.
     """
     check_suffix(Path(path))
-    found = {"risk": np.concatenate(costs), "novelty": np.concatenate(novelty)}
-    if spread is not None:
-        found["risk_spread"] = np.concatenate(spread)
-    if ahead is not None:
-        found["risk_ahead"] = np.concatenate(ahead)
-    if log is None or contents.step_rows is None:
-        table = _with_columns(_keys(contents), found)
-    elif append:
-        table = _appended(_told_apart(log, contents, contents.row_episodes), contents.step_rows, found)
-    else:
-        order = np.argsort(contents.step_rows)  # rows in the order of the log
-        episodes = contents.trajectories.episode_of_step
-        keys = _told_apart(log.take(contents.step_rows), contents, episodes)
-        table = _with_columns(keys, found).take(order)
+    table = risk_table(contents, costs, novelty, log, append=append, spread=spread, ahead=ahead)
     with atomic_file(path) as file:
         try:
             WRITERS[Path(path).suffix](table, file)
@@ -74,6 +61,32 @@ def save_risk(
             raise InputError(
                 f"{Path(path).name} has no place for the log's columns: {error}; write .parquet."
             ) from None
+
+
+def risk_table(
+    contents: Contents,
+    costs: Costs,
+    novelty: Costs,
+    log: pa.Table | None = None,
+    *,
+    append: bool = False,
+    spread: Costs | None = None,
+    ahead: Costs | None = None,
+) -> pa.Table:
+    """Make the table that `save_risk` writes."""
+    found = {"risk": np.concatenate(costs), "novelty": np.concatenate(novelty)}
+    if spread is not None:
+        found["risk_spread"] = np.concatenate(spread)
+    if ahead is not None:
+        found["risk_ahead"] = np.concatenate(ahead)
+    if log is None or contents.step_rows is None:
+        return _with_columns(_keys(contents), found)
+    if append:
+        return _appended(_told_apart(log, contents, contents.row_episodes), contents.step_rows, found)
+    order = np.argsort(contents.step_rows)  # rows in the order of the log
+    episodes = contents.trajectories.episode_of_step
+    keys = _told_apart(log.take(contents.step_rows), contents, episodes)
+    return _with_columns(keys, found).take(order)
 
 
 def key_columns(contents: Contents) -> list[str]:

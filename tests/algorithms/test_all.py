@@ -10,7 +10,7 @@ import pytest
 
 from safemil import loop
 from safemil.algorithms import ALGORITHMS, find
-from safemil.data import Trajectories
+from safemil.data import Trajectories, sampling
 from safemil.data.sampling import Dataset, Scaler
 from safemil.errors import InputError
 from safemil.networks import CategoricalPolicy
@@ -112,6 +112,21 @@ def test_seeds_trained_side_by_side_follow_their_single_runs(name, dataset, stat
     second = jax.tree.map(lambda leaf: leaf[1:], together)
     for x, y in zip(jax.tree.leaves(second), jax.tree.leaves(states[2][0]), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def on_host(unlabeled, nonpreferred, annotations):
+    """The same piles with the unlabeled steps on the host, which passes read in several blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "ROWS_AT_ONCE", 8)
+        piles = Scaler.of(unlabeled), unlabeled, nonpreferred, annotations
+        yield Dataset.of(*piles, on_host=True)
+
+
+def test_steps_that_stay_on_the_host_give_the_same_run(name, on_host, states):
+    for (_, metrics), (_, expected) in zip(run(name, on_host, [7]).values(), states.values(), strict=True):
+        for metric, value in metrics.items():
+            np.testing.assert_allclose(value, expected[metric], rtol=1e-4, atol=1e-5, err_msg=metric)
 
 
 def test_every_metric_is_a_finite_number_where_it_is_computed(states):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -16,12 +17,14 @@ from finished import contents
 
 from safemil import toy
 from safemil.bench import datasets, local
-from safemil.bench.cell import CELLS, run_cell
+from safemil.bench.cell import CELLS, result_file, run_cell
+from safemil.bench.claims import Claims
 from safemil.bench.grid import Cell, make_grid, read_grid
 from safemil.bench.live_status import LiveStatus
 from safemil.bench.runner import run_grid
 from safemil.data import save
 from safemil.errors import InputError
+from safemil.locks import Claim
 
 PAPER = Path(__file__).parents[2] / "grids" / "paper.toml"
 DRAWN = {
@@ -195,7 +198,7 @@ def test_a_cell_that_cannot_work_is_reported_and_the_others_go_on(tmp_path, grid
     good = next(cell for cell in read_grid(grid_file).cells() if cell.algorithm == "random")
     bad = Cell.from_json({**good.to_json(), "task": "toy:none"})
     status = LiveStatus(2, 0, tmp_path)
-    local.run([bad, good], tmp_path, tmp_path, 1, status)
+    local.run([bad, good], tmp_path, tmp_path, 1, status, Claims(tmp_path))
     assert list(status.failures) == [bad.name]
     assert "no task" in (tmp_path / "failed" / f"{bad.name}.txt").read_text()
     assert list(contents(tmp_path)) == [f"{good.name}.json"]
@@ -213,7 +216,7 @@ def test_a_worker_that_dies_twice_at_a_cell_is_given_up(tmp_path, grid_file, mon
                 os.kill(child.pid, signal.SIGKILL)
 
     status = Deadly(1, 0, tmp_path)
-    local.run([cell], tmp_path, tmp_path, 1, status)
+    local.run([cell], tmp_path, tmp_path, 1, status, Claims(tmp_path))
     assert len(kills) == 2
     assert "died" in status.failures[cell.name]
 
@@ -228,3 +231,24 @@ def test_a_killed_grid_goes_on_where_it_was_and_its_workers_end(tmp_path, grid_f
     assert 0 < len(contents(tmp_path)) < 4
     subprocess.run(command, check=True, capture_output=True)
     assert contents(tmp_path) == contents(results)
+
+
+def test_a_cell_that_another_process_has_claimed_is_left_to_it(tmp_path, grid_file, results):
+    """The other process ends without a result: then this one takes the cell over."""
+    grid, out = read_grid(grid_file), tmp_path / "results"
+    first = grid.cells()[0]
+    claim = Claim.on(result_file(out, first))
+    failures: list[dict[str, str]] = []
+    thread = threading.Thread(
+        target=lambda: failures.append(run_grid(grid, grid_file.read_text(), out, workers=1))
+    )
+    thread.start()
+    others = [result_file(out, cell) for cell in grid.cells()[1:]]
+    while not all(path.exists() for path in others) and thread.is_alive():
+        time.sleep(0.05)
+    assert thread.is_alive()
+    assert not result_file(out, first).exists()
+    claim.release()
+    thread.join()
+    assert failures == [{}]
+    assert contents(out) == contents(results)

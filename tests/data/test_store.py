@@ -47,7 +47,7 @@ def test_missing_or_damaged_arrays_are_said_to_be(store):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 99}, "version 99, but this safemil reads version 1"),
+        ({"version": 99}, "version 99, but this safemil reads version 1 and 2"),
         ({"format": "other"}, "does not describe a safemil dataset"),
         ({"manifest": None}, "does not describe a safemil dataset"),
         ({"hashes": None}, "store is damaged"),

@@ -202,11 +202,11 @@ def draw_steps(
     incidents = len(piles[0].lengths)
     places = jnp.minimum(episode, incidents - 1), jnp.maximum(episode - incidents, 0)
     rows = [
-        jnp.minimum(pile.starts[place] + offset, len(pile.observations) - 1)
+        jnp.minimum(pile.starts[place] + offset, pile.steps - 1)
         for pile, place in zip(piles, places, strict=True)
     ]
-    rows[0] = near.rows[rows[0]]
     first = (episode < incidents)[:, None]
+    rows = [near.rows[rows[0]], jnp.where(first[:, 0], 0, rows[1])]  # steps that are not taken cost nothing
     observations, actions = (
         jnp.where(first, one[rows[0]], other[rows[1]])
         for one, other in zip(*((pile.observations, pile.actions) for pile in piles), strict=True)
@@ -523,7 +523,7 @@ def out_of_bag(
         return totals + both * spread(unseen, pile)[:, None], _episode_scores(both[:, 0], pile)
 
     members = cost.first, cost.second, heldout.astype(jnp.float32)
-    totals, alone = jax.lax.scan(add, jnp.zeros((len(pile.observations), 2)), members)
+    totals, alone = jax.lax.scan(add, jnp.zeros((pile.steps, 2)), members)
     both, later = (totals / spread(_unseeing(heldout), pile)[:, None]).T
     return OutOfBag(_episode_scores(both, pile), alone, both - later, later)
 
@@ -549,7 +549,7 @@ def _risks_by_unseeing(
         return total + logits * spread(unseen, pile), None
 
     members = cost.first, cost.second, heldout.astype(jnp.float32)
-    total, _ = jax.lax.scan(add, jnp.zeros(len(pile.observations)), members)
+    total, _ = jax.lax.scan(add, jnp.zeros(pile.steps), members)
     return cost.curve(total / spread(_unseeing(heldout), pile))
 
 

@@ -346,13 +346,13 @@ def _windows(config: Config, to_go: Float[Array, " steps"], pile: Pile) -> Float
 
 def _remaining(pile: Pile) -> Float[Array, " steps"]:
     """Steps from each one to the end of its episode, itself included."""
-    return spread(pile.starts + pile.lengths, pile) - jnp.arange(len(pile.observations))
+    return spread(pile.starts + pile.lengths, pile) - jnp.arange(pile.steps)
 
 
 def segment_starts(length: Length, pile: Pile) -> Float[Array, " steps"]:
     """1 where a segment may start: so that it fits, and at the start of an episode."""
     width = pile.longest if length == "full" else length
-    first = jnp.zeros(len(pile.observations), bool).at[pile.starts].set(True)
+    first = jnp.zeros(pile.steps, bool).at[pile.starts].set(True)
     return (first | (_remaining(pile) >= width)).astype(jnp.float32)
 
 
@@ -422,7 +422,7 @@ def _update_cost(
         return cost_loss(*scores), scores
 
     (value, scores), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
-    cost, opt = config.cost_optimiser.step(state.cost, grads, state.cost_opt)
+    cost, opt = config.cost_optimiser.update(state.cost, grads, state.cost_opt)
     metrics = dict(zip(BAG_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
     return state._replace(cost=cost, cost_opt=opt), metrics
 

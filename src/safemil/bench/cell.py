@@ -167,3 +167,11 @@ def _curve(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for line in metrics
         if names["cost"] in line
     ]
+
+
+def is_done(path: Path) -> bool:
+    """Whether a file holds the result of a cell."""
+    try:
+        return read_result(path) is not None
+    except InputError:
+        return False

@@ -47,6 +47,12 @@ class LiveStatus:
         (self.results / FAILED / f"{cell.name}.txt").unlink(missing_ok=True)
         self._print(f"{self.done}/{self.total} {_title(cell)}: {seconds:.1f} s; {self.time_left()}")
 
+    def found(self, cell: Cell) -> None:
+        """Count a cell that another process has finished."""
+        self.done += 1
+        self.earlier += 1
+        self._print(f"{self.done}/{self.total} {_title(cell)}: done by another process")
+
     def retried(self, cell: Cell, reason: str) -> None:
         self.running.pop(cell.name, None)
         self._print(f"{_title(cell)} crashed and runs again: {_last_line(reason)}")

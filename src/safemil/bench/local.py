@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safemil.bench.cell import one_thread, run_cell, write_result
+from safemil.bench.claims import Claims
 from safemil.bench.grid import Cell
 from safemil.bench.live_status import LiveStatus
 from safemil.errors import InputError
@@ -56,8 +57,15 @@ class Worker:
         self.process.join()
 
 
-def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, status: LiveStatus) -> None:
-    """Run the cells and report progress to `status`."""
+def run(
+    cells: Sequence[Cell],
+    results: Path,
+    folder: Path,
+    workers: int | None,
+    status: LiveStatus,
+    claims: Claims,
+) -> None:
+    """Run the cells that can be claimed and report progress to `status`."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     count = min(workers or len(cores) or os.cpu_count() or 1, len(cells))
     waiting, tries = list(cells), dict.fromkeys((cell.name for cell in cells), 0)
@@ -66,7 +74,7 @@ def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None,
         for number in range(count):
             core = cores[number % len(cores)] if cores else None
             crew.append(Worker(number, core, results, folder))
-            _next(crew[-1], waiting, tries, status)
+            _next(crew[-1], waiting, tries, status, claims)
         while busy := {worker.pipe: worker for worker in crew if worker.cell is not None}:
             for pipe in wait(list(busy), timeout=1.0):
                 worker = busy[pipe]  # type: ignore[index]
@@ -74,30 +82,37 @@ def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None,
                 assert cell is not None
                 worker.cell = None
                 if kind == "done":
+                    claims.release(cell)
                     status.finished(cell, content)
                 elif kind == "crash" and tries[cell.name] < TRIES:
                     status.retried(cell, content)
                     waiting.insert(0, cell)
                 else:
+                    claims.release(cell)
                     status.failed(cell, content)
                 if not worker.process.is_alive():
                     crew.remove(worker)
                     worker.end()
                     worker = Worker(worker.number, worker.core, results, folder)
                     crew.append(worker)
-                _next(worker, waiting, tries, status)
+                _next(worker, waiting, tries, status, claims)
             status.refresh()
     finally:
         for worker in crew:
             worker.end()
 
 
-def _next(worker: Worker, waiting: list[Cell], tries: dict[str, int], status: LiveStatus) -> None:
-    """Send a free worker a cell whose programs it has compiled, else the first waiting cell."""
-    if not waiting:
+def _next(
+    worker: Worker, waiting: list[Cell], tries: dict[str, int], status: LiveStatus, claims: Claims
+) -> None:
+    """Send a free worker a cell whose programs it has compiled, else the first one that can be claimed."""
+    cell = None
+    while cell is None and waiting:
+        chosen = next((each for each in waiting if each.group == worker.group), waiting[0])
+        waiting.remove(chosen)
+        cell = chosen if claims.take(chosen) else None
+    if cell is None:
         return
-    cell = next((each for each in waiting if each.group == worker.group), waiting[0])
-    waiting.remove(cell)
     tries[cell.name] += 1
     with contextlib.suppress(OSError):  # a worker that has died is noticed when its outcome is read
         worker.send(cell)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from safemil.bench.cell import one_thread, run_cell, write_result
+from safemil.bench.claims import Claims
 from safemil.bench.grid import Cell
 from safemil.bench.live_status import LiveStatus
 from safemil.extras import require_extra
 
 RETRIES = 1
+AHEAD = 2  # cells per core that are submitted at a time; a second benchmark takes others
 
 
 def ray_cell(content: dict[str, Any], folder: str) -> str:
@@ -24,8 +26,15 @@ def ray_cell(content: dict[str, Any], folder: str) -> str:
     return json.dumps(run_cell(Cell.from_json(content), Path(folder)))
 
 
-def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None, status: LiveStatus) -> None:
-    """Run the cells and report progress to `status`."""
+def run(
+    cells: Sequence[Cell],
+    results: Path,
+    folder: Path,
+    workers: int | None,
+    status: LiveStatus,
+    claims: Claims,
+) -> None:
+    """Run the cells that can be claimed, a few per core at a time, and report progress to `status`."""
     require_extra("ray", "the Ray engine")
     import ray
 
@@ -33,13 +42,21 @@ def run(cells: Sequence[Cell], results: Path, folder: Path, workers: int | None,
     ray.init(num_cpus=mine, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         task = ray.remote(num_cpus=1, max_retries=RETRIES, retry_exceptions=True)(ray_cell)
-        pending = {task.remote(cell.to_json(), str(folder.resolve())): cell for cell in cells}
-        for cell in pending.values():
-            status.started(cell, "submitted to Ray")
-        while pending:
+        most = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        waiting, pending = list(cells), dict[Any, Cell]()
+        while waiting or pending:
+            while waiting and len(pending) < most:
+                cell = waiting.pop(0)
+                if claims.take(cell):
+                    pending[task.remote(cell.to_json(), str(folder.resolve()))] = cell
+                    status.started(cell, "submitted to Ray")
+            if not pending:
+                break
             done, _ = ray.wait(list(pending), timeout=1.0)
             for each in done:
-                _collect(ray, each, pending.pop(each), results, status)
+                cell = pending.pop(each)
+                _collect(ray, each, cell, results, status)
+                claims.release(cell)
             status.refresh()
     finally:
         ray.shutdown()

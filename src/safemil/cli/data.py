@@ -2,6 +2,7 @@
 
 from json import dumps
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
@@ -321,24 +322,51 @@ def convert(
     out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
     reading: ReadingFlags = READING,
     format: NameFlag = None,
+    shards: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write episodes in another format.
+    """Write episodes in another format, or, with --shards, a log of any size as a store.
 
     safemil data convert logs.csv logs.parquet --action-low -2 --action-high 2
+
+    A store in shards is made a piece of the log at a time; the same command goes on after it was stopped.
 
     Args:
         source: file or store of episodes
         out: file or store to write
         format: parquet, hdf5, csv or store (default: by the suffix of OUT; a store if it has none)
+        shards: files of the store, more where one would exceed 256 MB, fewer for few episodes
         overwrite: replace the file or store
     """
+    if shards is not None:
+        _convert_to_shards(source, out, reading, format, shards, overwrite)
+        return
     from safemil.data.formats import format_for, read, write
     from safemil.ownership import require_free
 
     require_free(out, overwrite=overwrite)
     write(out, read(source, reading.options()), format or format_for(out), overwrite=overwrite)
     say(out)
+
+
+def _convert_to_shards(
+    source: Path, out: Path, reading: ReadingFlags, format: str | None, shards: int, overwrite: bool
+) -> None:
+    from safemil.data import converting
+    from safemil.data.formats import STORE, format_for
+    from safemil.errors import InputError
+    from safemil.files import move_aside
+    from safemil.ownership import is_free
+
+    if (format or format_for(out)) != "store":
+        raise InputError(f"only a store has shards, but {out} would be {format or format_for(out)}.")
+    if overwrite and not is_free(out):
+        if not STORE.is_ours(out) and not converting.is_unfinished(out):
+            raise InputError(f"{out} holds something else than a store; give another path.")
+        rmtree(move_aside(out))
+    found = converting.convert(source, out, reading.options(), shards=shards)
+    print(f"{found.episodes} episodes, {found.steps} steps in {len(found.shards)} shards")
+    print(out)
 
 
 def _print_description(path: str, description: "Description") -> None:

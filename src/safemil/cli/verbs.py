@@ -1,7 +1,7 @@
 """`safemil train`, `safemil score` and `safemil algorithms`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -61,6 +61,7 @@ def train(
     task: TaskFlag = None,
     evaluate_every: int = 1000,
     strict: bool = False,
+    device_gb: float = 1.0,
     log: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="LOGGER")] = (),
     init_from: RunFlag = None,
     reading: ReadingFlags = READING,
@@ -91,6 +92,7 @@ def train(
         task: task to evaluate the policy on during training, for a learning curve in metrics.jsonl
         evaluate_every: updates between two such evaluations
         strict: stop with exit code 1 before a policy is cloned if the evidence is "none"
+        device_gb: unlabeled episodes of more gigabytes stay on the host, those of a store in shards in files
         log: tensorboard, wandb or trackio, beside metrics.jsonl; may be given several times
         init_from: run whose networks, normaliser and columns to start from
     """
@@ -111,7 +113,7 @@ def train(
     paths = {name: located_all(each) for name, each in given.items()}
     if preferred is not None:
         paths["preferred"] = preferred
-    piles, options = _load_piles(paths, found.NEEDS, options)
+    piles, options = _load_piles(paths, found.NEEDS, options, device_gb)
     if task is not None:
         from safemil.evaluation import check_fits, curve
 
@@ -132,6 +134,7 @@ def train(
             evaluate=curve(task) if task is not None else None,
             evaluate_every=evaluate_every,
             strict=strict,
+            device_gb=device_gb,
             loggers=log,
             init_from=init_from,
             **settings,
@@ -152,25 +155,37 @@ def score(
     ahead: bool = False,
     top: int = 10,
     overwrite: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    workers: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     reading: ReadingFlags = READING,
-) -> None:
+) -> int:
     """Compute the risk of each step of each episode.
 
     safemil score runs/first logs.parquet --out risk.parquet
+
+    If --out is a folder, each file of logs gets a file of risks in it, under the same folders; the same
+    command goes on after it was stopped, and ends with exit code 1 if a file failed.
 
     Args:
         run: run folder
         path: files, folders or quoted patterns; read as those of the run, unless a flag says otherwise
         out: file to write, .parquet or .csv: risk and novelty beside the log's own episode and step; with
-            several seeds, the risk's standard deviation over them too
+            several seeds, the risk's standard deviation over them too; or a folder, for a name without ending
         ahead: write the risk of what follows too, learned once from the logs that the run was trained on
         append: write all columns of the log, and every row, in the order of the log
         top: number of the riskiest episodes to print
-        overwrite: replace the file
+        overwrite: replace the file, or the files in the folder
+        engine: what scores the files of a folder: processes on this machine, or Ray
+        workers: how many files at once (default: one per core)
     """
+    from safemil.errors import InputError
+
+    if not out.suffix:
+        return _score_files(run, path, out, append, top, overwrite, engine, workers, reading)
+    if engine != "local" or workers is not None:
+        raise InputError("--engine and --workers are for many files: let --out be a folder.")
     from safemil.api import Run
     from safemil.data.formats import read_columns, read_like
-    from safemil.errors import InputError
     from safemil.ownership import require_free
     from safemil.scoring import check_suffix, key_columns, novelty_line, rank, riskiest_table, save_risk
 
@@ -197,6 +212,34 @@ def score(
     console.print(riskiest_table(held, costs, top))
     _print_edit_command(path, held.ids[rank(costs)[: min(top, len(costs) - 1)]].tolist())
     say(out)
+    return 0
+
+
+def _score_files(
+    run: Path,
+    paths: tuple[Path, ...],
+    out: Path,
+    append: bool,
+    top: int,
+    overwrite: bool,
+    engine: str,
+    workers: int | None,
+    reading: ReadingFlags,
+) -> int:
+    """Score every file on its own; return 1 if one failed."""
+    from safemil import fleet
+    from safemil.errors import InputError
+
+    if append:
+        raise InputError("--append writes one file; give --out a name that ends in .parquet or .csv.")
+    content = fleet.prepare(run, reading.options())
+    found = fleet.score_files(content, paths, out, engine=engine, workers=workers, overwrite=overwrite)
+    console = _console()
+    for line in found.lines():
+        console.print(line, highlight=False, markup=False)
+    console.print(found.riskiest_table(top))
+    say(out)
+    return int(bool(found.failures))
 
 
 def _print_edit_command(paths: Path | tuple[Path, ...], riskiest: list[Any]) -> None:
@@ -312,11 +355,24 @@ def _pile_paths(
 
 
 def _load_piles(
-    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options"
+    paths: "dict[str, Paths]", needs: frozenset[str], options: "Options", device_gb: float
 ) -> tuple[dict[str, Any], "Options"]:
-    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns."""
-    from safemil.data.formats import read_piles
+    """Read the piles that the algorithm needs, and say how: with the names of columns instead of patterns.
 
+    The unlabeled episodes of a store in shards that is larger than `device_gb` stay in their files.
+    """
+    from safemil.data import Annotations
+    from safemil.data.formats import read_piles
+    from safemil.data.interchange import single_path
+    from safemil.data.store import stored
+
+    found = None if options.tells_incidents else stored(single_path(paths["unlabeled"]))
+    if found is not None and found.nbytes > device_gb * 1e9:
+        others = {name: path for name, path in paths.items() if name != "unlabeled"}
+        kept: dict[str, Any] = {name: each.trajectories for name, each in read_piles(others, options).items()}
+        if "annotations" in needs:
+            kept["annotations"] = Annotations(*map(found.needed_per_step, ("rewards", "costs")))
+        return kept | {"unlabeled": found}, options
     contents = read_piles(paths, options)
     piles: dict[str, Any] = {
         name: each.trajectories

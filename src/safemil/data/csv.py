@@ -127,6 +127,30 @@ def _texts(path: Path) -> Iterator[bytes]:
             yield rest
 
 
+def stream(path: Path, names: list[str]) -> Iterator[tuple[pa.RecordBatch, float]]:
+    """Read columns in batches, each with the share of the file up to it, where the file is not compressed.
+
+    The first block tells the types of columns; numbers are read as float64.
+    """
+    separator = max(SEPARATORS, key=_first_line(path).count)
+    size = path.stat().st_size if _compression(path) is None else None
+    try:
+        with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names)) as reader:
+            types = {
+                each.name: pa.float64() if pa.types.is_floating(each.type) or pa.types.is_null(each.type)
+                else each.type
+                for each in reader.schema
+            }  # fmt: skip
+        with _opened(path) as stream, csv.open_csv(stream, **_how(separator, names, types)) as reader:
+            for batch in reader:
+                yield batch, 0.0 if size is None else stream.tell() / size
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"the CSV file can't be read in pieces: {error}; write it as Parquet, or convert it without "
+            "shards."
+        ) from error
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 

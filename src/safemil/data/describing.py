@@ -14,6 +14,7 @@ import numpy.typing as npt
 from safemil.arrays import Floats, Ints
 from safemil.data.incidents import piles_of
 from safemil.data.interchange import Contents, Options
+from safemil.data.sources import Episodes
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
 from safemil.errors import InputError
 
@@ -21,6 +22,8 @@ SHORT = 0.1  # flag episodes shorter than this share of the median length: they 
 FROZEN = 0.5  # flag episodes in which more than this share of the observations repeats the previous one
 SATURATED = 0.999  # an action this large, in [-1, 1], is at its bound
 FAR = 10.0  # standard deviations from the mean; even heavy tails seldom go further
+COLUMNS_AT_ONCE = 8  # copied out of the rows together, and
+ROWS_AT_ONCE = 65_536  # compared together: both bound the memory
 RARE = 0.05  # flag outliers of a column only if at most this share of the episodes has one
 
 
@@ -165,7 +168,7 @@ def describe(
     )
 
 
-def shared_episodes(a: Trajectories, b: Trajectories) -> Ints:
+def shared_episodes(a: Episodes, b: Episodes) -> Ints:
     """Numbers of the episodes of `a` whose observations and actions are also those of an episode of `b`.
 
     >>> walk = Trajectories(np.arange(6).reshape(6, 1), np.zeros((6, 1)), lengths=[1, 2, 3])
@@ -201,14 +204,15 @@ def _units(trajectories: Trajectories) -> list[tuple[float, float]]:
 
 def _column_values(trajectories: Trajectories) -> Iterator[Floats]:
     for block in (trajectories.observations, trajectories.actions):
-        yield from np.ascontiguousarray(block.T)
+        for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
+            yield from np.ascontiguousarray(block[:, first : first + COLUMNS_AT_ONCE].T)
 
 
 def _duplicates(trajectories: Trajectories, constant: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     groups = defaultdict(list)  # names by content
     for name, values in zip(trajectories.column_names, _column_values(trajectories), strict=True):
         if name not in constant:
-            groups[values.tobytes()].append(name)
+            groups[hashlib.sha256(values.data).digest()].append(name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
@@ -245,7 +249,10 @@ def _frozen(trajectories: Trajectories) -> Iterator[tuple[int, str]]:
     """Flag episodes with many repeated observations."""
     observations, starts = trajectories.observations, trajectories.starts
     same = np.zeros(trajectories.steps, bool)
-    same[1:] = (observations[1:] == observations[:-1]).all(axis=1)
+    for first in range(1, len(same), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        before = observations[first - 1 : first - 1 + len(same[rows])]
+        same[rows] = (observations[rows] == before).all(axis=1)
     same[starts] = False
     share = np.add.reduceat(same, starts, dtype=np.int64) / trajectories.lengths
     for episode in np.flatnonzero(share > FROZEN):
@@ -280,14 +287,15 @@ def _outliers(trajectories: Trajectories, columns: tuple[Column, ...]) -> Iterat
         yield int(episode), f"{observed[column].name} is {times:.0f} deviations from its mean"
 
 
-def _episode_digests(trajectories: Trajectories) -> Iterator[bytes]:
+def _episode_digests(episodes: Episodes) -> Iterator[bytes]:
     """SHA-256 of the observations and actions of each episode."""
-    for start, length in zip(trajectories.starts, trajectories.lengths, strict=True):
-        rows = slice(start, start + length)
-        digest = hashlib.sha256(f"{length} ".encode())
-        digest.update(trajectories.observations[rows].data)
-        digest.update(trajectories.actions[rows].data)
-        yield digest.digest()
+    for block in episodes.blocks():
+        for start, length in zip(block.starts, block.lengths, strict=True):
+            rows = slice(start, start + length)
+            digest = hashlib.sha256(f"{length} ".encode())
+            digest.update(block.observations[rows].data)
+            digest.update(block.actions[rows].data)
+            yield digest.digest()
 
 
 def _spread(values: npt.NDArray[Any]) -> Spread:

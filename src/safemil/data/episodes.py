@@ -79,7 +79,7 @@ def sorted_rows(
         if _continued(episodes, part, steps, options, chosen.step):
             _say(f"{int(shared.sum())} episodes have rows in several files")
         else:
-            labels, what = _labels(paths, names)
+            labels, what = labels_of(paths, names)
             names = [
                 np.array(
                     [f"{label}/{name}" if shared[np.searchsorted(ids, name)] else str(name) for name in each]
@@ -216,7 +216,7 @@ def _continued(episodes: Ints, part: Ints, steps: Steps, options: Options, name:
     return not (differences[inside & other] > limit).any() if limit else True
 
 
-def _labels(paths: Sequence[str], names: Sequence[npt.NDArray[Any]]) -> tuple[list[str], str]:
+def labels_of(paths: Sequence[str], names: Sequence[npt.NDArray[Any]]) -> tuple[list[str], str]:
     """What tells the episodes of files apart: their folders if those do, else the files."""
     folders = [str(PurePosixPath(path).parent) for path in paths]
     seen = [(folder, name) for folder, each in zip(folders, names, strict=True) for name in each.tolist()]

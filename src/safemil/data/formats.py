@@ -139,9 +139,9 @@ def load_annotated(paths: Paths, **reading: Unpack[Reading]) -> tuple[Trajectori
 def read(paths: Paths, options: Options) -> Contents:
     """Read everything in a file, or in all files of a log; say what a user should know of its names."""
     with _naming(paths):
-        found = _files(paths)
+        found = log_files(paths)
         if len(found) == 1 and found[0].path == Path(found[0].given):
-            contents = _recognised(found[0].path).read(found[0].path, options)
+            contents = recognised(found[0].path).read(found[0].path, options)
         else:
             contents = _read_all(found, options)
     return contents
@@ -150,13 +150,13 @@ def read(paths: Paths, options: Options) -> Contents:
 def read_like(paths: Paths, options: Options) -> Contents:
     """Read other files in the way that `options` tell; formats without columns need no such rules."""
     with _naming(paths):
-        plain = all(_describes_itself(file.path, options) for file in _files(paths))
+        plain = all(describes_itself(file.path, options) for file in log_files(paths))
     return read(paths, Options() if plain else options)
 
 
-def _describes_itself(path: Path, options: Options) -> bool:
+def describes_itself(path: Path, options: Options) -> bool:
     """Whether a file is read without options: one without columns, or one of ours with its own columns."""
-    format, wanted = _recognised(path), options.columns.observation
+    format, wanted = recognised(path), options.columns.observation
     if format is not parquet or not isinstance(wanted, tuple):
         return format in (store, hdf5)
     part = parquet.part(path)
@@ -181,11 +181,11 @@ def read_columns(paths: Paths, names: Sequence[str] | None) -> pa.Table | None:
     Columns that a file lacks are left out. Rows are in the order of `Contents.step_rows`. Times in a CSV
     file are text, as they stand there.
     """
-    files = _files(paths)
-    if not all(_recognised(file.path) in (csv, parquet) for file in files):
+    files = log_files(paths)
+    if not all(recognised(file.path) in (csv, parquet) for file in files):
         return None
     tables = []
-    for file, part in zip(files, map(_part, files), strict=True):
+    for file, part in zip(files, map(open_part, files), strict=True):
         wanted = [*(part.columns if names is None else names)]
         held = [name for name in wanted if name in part.columns]
         for name in held:
@@ -226,7 +226,7 @@ class File(NamedTuple):
     label: str  # path within the log, with / between folders
 
 
-def _files(paths: Paths) -> list[File]:
+def log_files(paths: Paths) -> list[File]:
     """Expand folders and patterns; each file once, sorted by its place in the log."""
     given = [located(each) for each in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = {path.resolve(): (path, os.fspath(each)) for each in given for path in _expanded(each)}
@@ -265,9 +265,9 @@ def _is_table(path: Path, folder: Path) -> bool:
 
 def _read_all(files: Sequence[File], options: Options) -> Contents:
     """Read several files as one log: tables as one table, other formats one after the other."""
-    formats = [_recognised(file.path) for file in files]
+    formats = [recognised(file.path) for file in files]
     if all(format in (csv, parquet) for format in formats):
-        return from_parts([_part(file) for file in files], options)
+        return from_parts([open_part(file) for file in files], options)
     contents = []
     for file, format in zip(files, formats, strict=True):
         with _naming(file.path):
@@ -275,7 +275,7 @@ def _read_all(files: Sequence[File], options: Options) -> Contents:
     return join_contents(contents, [file.label for file in files])
 
 
-def _part(file: File) -> Part:
+def open_part(file: File) -> Part:
     with _naming(file.path):
         opened = (parquet if parquet.recognises(file.path) else csv).part(file.path)
 
@@ -362,7 +362,7 @@ def _contents(
     return Contents(trajectories, annotations.rewards, annotations.costs, manifest=dict(manifest or {}))
 
 
-def _recognised(path: Path) -> Format:
+def recognised(path: Path) -> Format:
     if not path.exists():
         raise InputError(f"there is no file or folder {path}.")
     if not path.is_file() and not path.is_dir():

@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from safemil.data.sources import Episodes, InMemory, InStore, Source, column_statistics
 from safemil.data.trajectories import Annotations, Trajectories, is_constant
+from safemil.errors import InputError
 
 Length = int | Literal["full"]
 MOST_EXACT = 2**24  # whole numbers up to here are exact in float32
@@ -30,12 +32,15 @@ class Scaler(NamedTuple):
     deviation: Float[Array, " S"]  # 1 for constant columns
 
     @staticmethod
-    def of(trajectories: Trajectories) -> "Scaler":
+    def of(trajectories: Episodes) -> "Scaler":
         """Measure mean and standard deviation of each column.
 
         A column is constant if its deviation is within rounding of its largest value: dividing by that
         would amplify noise.
         """
+        if not isinstance(trajectories, Trajectories):
+            mean, deviation = column_statistics(trajectories)
+            return Scaler(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
         observations = trajectories.observations
         mean = observations.mean(axis=0, dtype=np.float64)
         deviation = observations.std(axis=0, dtype=np.float64)
@@ -48,17 +53,44 @@ class Scaler(NamedTuple):
         return (observations - jnp.expand_dims(self.mean, axes)) / jnp.expand_dims(self.deviation, axes)
 
 
-class Pile(eqx.Module):
-    """Concatenated episodes as JAX arrays, observations standardised."""
+class HostRows(eqx.Module):
+    """Rows of observations or actions that stay on the host: indexing copies the rows asked for.
 
-    observations: Float[Array, "steps S"]
-    actions: Float[Array, "steps A"]
+    A callback gathers them inside the compiled program, so that an algorithm needs no code for it.
+    """
+
+    source: Source = eqx.field(static=True)
+    kind: Literal["observations", "actions"] = eqx.field(static=True)
+    shape: tuple[int, int] = eqx.field(static=True)
+    scaler: Scaler | None
+
+    def __getitem__(self, rows: Int[Array, "..."]) -> Float[Array, "... columns"]:
+        width = self.shape[1]
+        read = self.source.observations if self.kind == "observations" else self.source.actions
+
+        def gather(rows: np.ndarray) -> np.ndarray:
+            found = read(np.asarray(rows).reshape(-1))
+            return np.ascontiguousarray(found).reshape(*rows.shape, width)
+
+        shape = jax.ShapeDtypeStruct((*rows.shape, width), jnp.float32)  # type: ignore[no-untyped-call]
+        found = jax.pure_callback(gather, shape, rows, vmap_method="expand_dims")
+        return found if self.scaler is None else self.scaler(found)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class Pile(eqx.Module):
+    """Concatenated episodes as JAX arrays, observations standardised; or steps that stay on the host."""
+
+    observations: Float[Array, "steps S"] | HostRows
+    actions: Float[Array, "steps A"] | HostRows
     starts: Int[Array, " episodes"]  # row of each episode's first step
     lengths: Int[Array, " episodes"]
     final_observations: Float[Array, "episodes S"]
     has_final: Bool[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
-    marks: Bool[Array, " steps"]  # at which an incident is known to have happened
+    marks: Bool[Array, " steps"]  # at which an incident is known to have happened; empty on the host
     stretch_ends: Int[Array, " steps"] | None  # row after the last step before a gap; None without gaps
     longest: int = eqx.field(static=True)
     discrete: bool = eqx.field(static=True)  # actions are choices, a column each
@@ -81,6 +113,29 @@ class Pile(eqx.Module):
             known_good=known_good,
         )
 
+    @staticmethod
+    def on_host(episodes: Episodes, scaler: Scaler, *, known_good: int = 0) -> "Pile":
+        """Make a pile whose steps stay in the memory of the host, or in a store."""
+        held = isinstance(episodes, Trajectories)
+        source: Source = InMemory(episodes) if held else InStore(episodes)  # type: ignore[arg-type]
+        if episodes.steps >= 2**31:
+            raise InputError(f"a pile may have {2**31 - 1:,} steps, got {episodes.steps:,}; divide it.")
+        sizes = episodes.steps, episodes.observation_size, episodes.action_size
+        return Pile(
+            observations=HostRows(source, "observations", (sizes[0], sizes[1]), scaler),
+            actions=HostRows(source, "actions", (sizes[0], sizes[2]), None),
+            starts=jnp.asarray(episodes.starts, jnp.int32),
+            lengths=jnp.asarray(episodes.lengths, jnp.int32),
+            final_observations=scaler(jnp.asarray(episodes.final_observations)),
+            has_final=jnp.asarray(episodes.has_final),
+            terminated=jnp.asarray(episodes.terminated),
+            marks=jnp.zeros(0, bool),
+            stretch_ends=_stretch_ends(episodes),
+            longest=int(episodes.lengths.max()),
+            discrete=episodes.action_categories is not None,
+            known_good=known_good,
+        )
+
     @property
     def steps(self) -> int:
         return self.observations.shape[0]
@@ -94,11 +149,12 @@ class Pile(eqx.Module):
         return self.actions.shape[1]
 
 
-def _stretch_ends(trajectories: Trajectories) -> Int[Array, " steps"] | None:
+def _stretch_ends(trajectories: Episodes) -> Int[Array, " steps"] | None:
     """Row after the last of the steps without a gap that each step belongs to; None if there are no gaps."""
-    if not trajectories.after_gap.any():
+    after_gap = trajectories.after_gap
+    if not after_gap.any():
         return None
-    begins = trajectories.after_gap.copy()
+    begins = after_gap.copy()
     begins[trajectories.starts] = True
     firsts = np.append(np.flatnonzero(begins), trajectories.steps)
     return jnp.asarray(firsts[np.cumsum(begins)], jnp.int32)
@@ -118,14 +174,31 @@ class Dataset(NamedTuple):
     @staticmethod
     def of(
         scaler: Scaler,
-        unlabeled: Trajectories,
+        unlabeled: Episodes,
         nonpreferred: Trajectories | None = None,
         annotations: Annotations | None = None,
         preferred: Trajectories | None = None,
+        *,
+        on_host: bool = False,
     ) -> "Dataset":
-        logs = unlabeled if preferred is None else Trajectories.concatenate([unlabeled, preferred])
+        """Put the piles on the device; the steps of the unlabeled one stay on the host if asked for.
+
+        Those of a store always do.
+        """
+        logs, known_good = unlabeled, 0
+        if preferred is not None:
+            if not isinstance(unlabeled, Trajectories):
+                raise InputError(
+                    "known good episodes can't be added to a store that stays in its files; read it with "
+                    "`safemil.data.load`, or leave out `preferred=...`."
+                )
+            logs, known_good = Trajectories.concatenate([unlabeled, preferred]), len(preferred)
+        if isinstance(logs, Trajectories) and not on_host:
+            pile = Pile.of(logs, scaler, known_good=known_good)
+        else:
+            pile = Pile.on_host(logs, scaler, known_good=known_good)
         return Dataset(
-            unlabeled=Pile.of(logs, scaler, known_good=0 if preferred is None else len(preferred)),
+            unlabeled=pile,
             nonpreferred=None if nonpreferred is None else Pile.of(nonpreferred, scaler),
             rewards=None if annotations is None else jnp.asarray(annotations.rewards),
             costs=None if annotations is None else jnp.asarray(annotations.costs),
@@ -214,7 +287,7 @@ def sample_bags(pile: Pile, *, bags: int, size: int, length: Length, pool: int |
 
 def sample_steps(pile: Pile, count: int, key: Array) -> Int[Array, " count"]:
     """Draw the rows of `count` steps, every step of the pile equally likely."""
-    return draw_below(len(pile.observations), (count,), key)
+    return draw_below(pile.steps, (count,), key)
 
 
 def draw_below(bound: Array | int, shape: tuple[int, ...], key: Array) -> Int[Array, "..."]:
@@ -250,7 +323,7 @@ class Moments(NamedTuple):
 
 def moments(pile: Pile, window: int) -> Moments:
     """Find the `window` steps that end at each mark; all steps of the episodes without a mark."""
-    step = jnp.arange(len(pile.observations))
+    step = jnp.arange(pile.steps)
     mark = jax.lax.cummin(jnp.where(pile.marks, step, len(step)), reverse=True)  # the next one
     near = (mark - step < min(window, len(step))) & (mark < spread(pile.starts + pile.lengths, pile))
     counts = episode_sums(near.astype(jnp.int32), pile)
@@ -304,7 +377,7 @@ def transitions_at(pile: Pile, rows: Int[Array, " count"]) -> Transitions:
     """
     episode = episode_at(pile, rows)
     last = rows == pile.starts[episode] + pile.lengths[episode] - 1
-    after = pile.observations[jnp.minimum(rows + 1, len(pile.observations) - 1)]
+    after = pile.observations[jnp.minimum(rows + 1, pile.steps - 1)]
     ended = last & pile.terminated[episode]
     known = ~last | ended | pile.has_final[episode]
     if pile.stretch_ends is not None:
@@ -326,6 +399,14 @@ def sample_initial(pile: Pile, count: int, key: Array) -> Float[Array, "count S"
 
 def map_steps(function: Callable[[Array, Array], Array], pile: Pile) -> Float[Array, " steps"]:
     """Apply a function of observations and actions to every step of a pile, a block of steps at a time."""
+    if isinstance(pile.observations, HostRows):
+        rows = jnp.minimum(jnp.arange(-(-pile.steps // ROWS_AT_ONCE) * ROWS_AT_ONCE), pile.steps - 1)
+
+        def block(rows: Array) -> Array:
+            return jax.vmap(function)(pile.observations[rows], pile.actions[rows])
+
+        found = jax.lax.map(block, rows.reshape(-1, ROWS_AT_ONCE))
+        return found.reshape(-1, *found.shape[2:])[: pile.steps]
     pairs = pile.observations, pile.actions
     return jax.lax.map(lambda pair: function(*pair), pairs, batch_size=ROWS_AT_ONCE)
 
@@ -338,7 +419,7 @@ def episode_sums(values: Float[Array, " steps"], pile: Pile) -> Float[Array, " e
 
 def spread(values: Float[Array, " episodes"], pile: Pile) -> Float[Array, " steps"]:
     """Repeat each episode's value for each of its steps."""
-    return jnp.repeat(values, pile.lengths, total_repeat_length=len(pile.observations))
+    return jnp.repeat(values, pile.lengths, total_repeat_length=pile.steps)
 
 
 def discounted_to_go(values: Float[Array, " steps"], pile: Pile, gamma: float) -> Float[Array, " steps"]:

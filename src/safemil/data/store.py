@@ -13,6 +13,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from safemil.data import shards
 from safemil.data.interchange import Contents, Options
 from safemil.data.trajectories import CONTENT, HASHED_IF_ANY, NAMES, STEP_TYPES, Trajectories, digest
 from safemil.errors import InputError
@@ -33,6 +34,8 @@ def read(path: Path, options: Options) -> Contents:
     if options.action_bounds is not None:
         raise InputError("a store records its own action bounds; omit them.")
     described = _description(path)
+    if described["version"] == shards.VERSION:
+        return _checked(shards.Stored(path, described))
     try:
         if not (path / ARRAYS).is_file():  # opening a named pipe would wait for a writer
             raise FileNotFoundError("it is not a file")
@@ -59,6 +62,23 @@ def read(path: Path, options: Options) -> Contents:
     if any(described.get(name) != found for name, found in _summary(contents).items()):
         raise InputError(
             f"the arrays are not those that {DESCRIPTION} describes: the store is damaged; write it again."
+        )
+    return contents
+
+
+def stored(path: Path) -> shards.Stored | None:
+    """Open a store in shards, whose episodes stay in their files; None for anything else."""
+    if not recognises(path):
+        return None
+    described = _description(path)
+    return shards.Stored(path, described) if described["version"] == shards.VERSION else None
+
+
+def _checked(found: shards.Stored) -> Contents:
+    contents = found.load()
+    if contents.trajectories.content_hash() != found.content_hash():
+        raise InputError(
+            f"the arrays are not those that {DESCRIPTION} describes: the store is damaged; convert again."
         )
     return contents
 
@@ -120,10 +140,10 @@ def _description(path: Path) -> dict[str, Any]:
         or not isinstance(described.get("manifest"), dict)
     ):
         raise InputError(f"{DESCRIPTION} does not describe a safemil dataset.")
-    if described.get("version") != VERSION:
+    if described.get("version") not in (VERSION, shards.VERSION):
         raise InputError(
-            f"the store has version {described.get('version')!r}, but this safemil reads version {VERSION}; "
-            "use another version of safemil."
+            f"the store has version {described.get('version')!r}, but this safemil reads version {VERSION} "
+            f"and {shards.VERSION}; use another version of safemil."
         )
     for name in SIZES:
         size = described.get(name)
@@ -132,6 +152,11 @@ def _description(path: Path) -> dict[str, Any]:
                 f"{name} in {DESCRIPTION} must be a whole number of at least 1, got {size!r}: the store is "
                 "damaged; write it again."
             )
+    hashes = described.get("hashes")
+    if described["version"] == shards.VERSION and (
+        not isinstance(hashes, dict) or not isinstance(hashes.get("content"), str)
+    ):
+        raise InputError(f"{DESCRIPTION} has no content hash: the store is damaged; convert the log again.")
     return described
 
 

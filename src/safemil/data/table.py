@@ -249,6 +249,12 @@ def _plan(parts: Sequence[Part], options: Options, recorded: Mapping[str, Any], 
     return chosen.without(lost)
 
 
+def columns_of(part: Part, options: Options) -> list[str]:
+    """Names of the columns that are read of a part."""
+    chosen = _plan([part], options, part.recorded, lambda *_: None)  # `from_parts` says what is wrong
+    return [name for name in chosen.all() if name in part.columns]
+
+
 def _load(part: Part, chosen: Plan) -> Loaded:
     others = {*chosen.singles(), *chosen.action}
     narrow = [name for name in chosen.observation if name not in others]

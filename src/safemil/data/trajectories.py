@@ -6,7 +6,7 @@ see them by accident.
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo
@@ -251,6 +251,10 @@ class Trajectories:
         number = self.first_steps[episode] + row - self.starts[episode]
         step = number if self.step_values is None else spelled(self.step_values[row], self.step_zone)
         return f"episode {self.ids[episode]}, step {step}"
+
+    def blocks(self) -> "Iterator[Trajectories]":
+        """All episodes at once; those of a store come in several blocks."""
+        yield self
 
     def by_episode(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Cut an array with one entry per step into one array per episode."""
@@ -505,9 +509,14 @@ def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     hashed = hashlib.sha256()
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        hashed.update(f"{name} {little.dtype.str} {little.shape};".encode())
+        hashed.update(array_header(name, little.dtype, little.shape))
         hashed.update(little.data)
     return hashed.hexdigest()
+
+
+def array_header(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What precedes the bytes of an array in a content hash."""
+    return f"{name} {kind.str} {shape};".encode()
 
 
 def _middle_and_half(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Doubles, Doubles]:
