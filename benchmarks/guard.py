@@ -173,7 +173,9 @@ def judged(scores: list[Doubles], held: Held, alpha: float) -> Row:
                 np.median(leads) if leads else np.nan,
             )
         )
-    false, caught, early, lead = (float(each) for each in np.nanmean(np.array(rows, np.float64), axis=0))
+    false, caught, early, _ = (float(each) for each in np.array(rows, np.float64).mean(axis=0))
+    known = [row[-1] for row in rows if np.isfinite(row[-1])]
+    lead = float(np.mean(known)) if known else None  # none where no draw raised an alarm
     return {"alpha": alpha, "false_alarms": false, "caught": caught, "caught_early": early, "lead": lead}
 
 
@@ -262,7 +264,12 @@ def print_tables(found: dict[str, Any]) -> None:
         for name, points in row["methods"].items():
             point = points[ALPHAS.index(0.05)]
             shares = (f"{point[each]:.0%}" for each in ("false_alarms", "caught", "caught_early"))
-            table.add_row(short_name(task), METHODS[name], *shares, f"{point['lead']:.0f}")
+            table.add_row(
+                short_name(task),
+                METHODS[name],
+                *shares,
+                "" if point["lead"] is None else f"{point['lead']:.0f}",
+            )
     if table.row_count:
         console.print(table)
     shielded = Table("task", "actions of BC", "return", "cost")
@@ -288,7 +295,13 @@ def draw(found: dict[str, Any], path: Path) -> None:
                 color=colour,
                 label=METHODS[name],
             )
-            column[1].plot(false, [each["lead"] for each in points], "o-", ms=3, color=colour)
+            column[1].plot(
+                false,
+                [np.nan if each["lead"] is None else each["lead"] for each in points],
+                "o-",
+                ms=3,
+                color=colour,
+            )
         column[0].set(title=f"{short_name(task)} ({row['unsafe']} unsafe)", ylim=(-3, 103))
         column[1].axhline(0, color="0.7", lw=0.8, zorder=0)
         column[1].set(xlabel="false alarms, % of calm episodes")
