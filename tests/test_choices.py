@@ -1,11 +1,17 @@
 """Actions that are choices: learned, matched by name and returned as logged."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import safemil
+from safemil.cli import main
 from safemil.data import Trajectories
+from safemil.deploy import Model
 from safemil.errors import InputError
 from safemil.evaluation import evaluate
 
@@ -83,3 +89,38 @@ def test_both_piles_of_a_training_share_their_choices():
 def test_a_policy_of_choices_is_not_evaluated_on_a_task_of_numbers(run):
     with pytest.raises(InputError, match=r"actions of toy:style are numbers, .* \(keep, left, right\)"):
         evaluate(run, "toy:style", episodes=1)
+
+
+def test_choices_go_from_a_table_of_texts_to_risks_and_an_exported_policy(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    drive, offset = np.repeat(np.arange(20), 8), rng.normal(size=160)
+    table = pa.table(
+        {
+            "episode": drive,
+            "step": np.tile(np.arange(8), 20),
+            "offset": offset,
+            "speed": rng.normal(size=160),
+            "turn": np.where(offset < 0, "left", "right"),
+            "crash": drive % 4 == 0,
+        }
+    )
+    pq.write_table(table, "log.parquet")
+    columns = ["--observation", "offset,speed", "--action", "turn", "--incident", "crash"]
+    small = ["updates=4", "reward_updates=2", "batch=4", "length=3", "hidden_policy=[8]", "hidden_reward=[8]"]
+    sets = [f"--set={each}" for each in small]
+    assert main(["train", "trex-wbc", "--logs", "log.parquet", *columns, *sets, "--out", "run"]) == 0
+    assert main(["score", "run", "log.parquet", "--append", "--out", "risk.parquet"]) == 0
+    risk = pq.read_table("risk.parquet")
+    assert risk.column_names == [*table.column_names, "risk", "novelty"]
+    assert risk.select(["turn"]).equals(table.select(["turn"]))
+    assert main(["export", "run", "--out", "policy.safetensors"]) == 0
+    model, run = Model.load("policy.safetensors"), safemil.Run.load("run")
+    for seen in ([-1.0, 0.0], [1.0, 0.5]):
+        assert model.act(np.array(seen, np.float32)) == run.act(seen)
+        assert run.act(seen) in ("left", "right")
+    strange = table.set_column(4, "turn", pa.array(["reverse"] * 160))
+    pq.write_table(strange, "strange.parquet")
+    assert main(["score", "run", "strange.parquet", "--out", "never.parquet"]) == 2
+    assert '"turn" holds "reverse" at episode 0, step 0' in capsys.readouterr().err
+    assert not Path("never.parquet").exists()

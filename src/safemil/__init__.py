@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from safemil.errors import InputError as InputError
     from safemil.evaluation import evaluate as evaluate
     from safemil.evidence import Evidence as Evidence
+    from safemil.report.page import report as report
 
 _HOMES = {
     "Annotations": "safemil.data",
@@ -33,11 +34,12 @@ _HOMES = {
     "evaluate": "safemil.evaluation",
     "load": "safemil.data",
     "load_annotated": "safemil.data",
+    "report": "safemil.report.page",
     "save": "safemil.data",
     "split": "safemil.data",
     "train": "safemil.api",
 }
-__all__ = [*_HOMES]
+__all__ = [name for name in _HOMES if name != "report"]  # which needs an extra, as `import *` must not
 
 
 def __getattr__(name: str) -> object:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from safemil.algorithms import calibrated
 from safemil.algorithms.calibrated import Kinds, Ranking, draw_steps, kept
@@ -92,6 +93,26 @@ def test_known_good_episodes_are_cloned_and_do_not_count_among_the_unlabeled_one
     kinds = calibrated._sorted_out(ranking._replace(share=jnp.array(1.0)), jnp.array(False), 2)
     np.testing.assert_array_equal(kinds.good[3:], kept(ranking, 2))
     np.testing.assert_array_equal(kinds.bad, [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0])
+
+
+def ranked(incidents: list[float], logs: list[float]) -> Ranking:
+    """Scores of the first round, by the mean, with a share of one half."""
+    half, votes = jnp.array(0.5), jnp.zeros((2, len(logs)), bool)
+    return Ranking(jnp.array(incidents), jnp.array(logs), jnp.zeros((), jnp.int32), half, half, half, votes)
+
+
+def test_incidents_above_their_look_alikes_are_a_rare_outcome(data):
+    """The second round finds all incidents and the last three of eight other episodes alike."""
+    piles = data.nonpreferred, data.unlabeled
+    ours, theirs = (jnp.full(len(pile.observations), 2.0) for pile in piles)
+    theirs = jnp.where(jnp.arange(len(theirs)) < piles[1].starts[5], -2.0, theirs)
+    above = ranked([5.0] * 6, [9.0] * 5 + [1.0] * 3)
+    found = calibrated.look_alikes(above, ours, theirs, data)
+    assert found.auc == 1  # whatever the five others score
+    # 18 pairs of 6 and 3 scores: the deviation of the AUC is sqrt(10 / (12 * 18)) = 0.215.
+    np.testing.assert_allclose(found.p_value, norm.sf(0.5 / np.sqrt(10 / 216)), rtol=1e-4)
+    same = calibrated.look_alikes(ranked([5.0] * 6, [9.0] * 5 + [5.0] * 3), ours, theirs, data)
+    assert (float(same.auc), float(same.p_value)) == (0.5, 0.5)
 
 
 def trained(data: Dataset, seed: int = 0) -> calibrated.Learner:

@@ -2,6 +2,7 @@ import doctest
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,8 @@ def test_the_commands_on_the_page_of_logs_go_from_the_raw_table_to_the_report(
     assert risk.select(["drive", "stamp"]).equals(log.select(["drive", "stamp"]))
     assert main(commands["report"]) == 0
     assert "gap_front" in Path("report.html").read_text()
-    exec("\n".join(re.findall(r"```python\n(.*?)```", LOGS.read_text(), re.DOTALL)), scope := {})
+    scope: dict[str, Any] = {}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", LOGS.read_text(), re.DOTALL)), scope)
     assert np.isfinite(scope["action"]).all()
     with pytest.raises(InputError, match=r'lacks columns .*"gap_front" \(did you mean'):
         scope["run"].act({name: value for name, value in scope["seen"].items() if name != "gap_front"})

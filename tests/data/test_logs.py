@@ -83,9 +83,10 @@ def test_any_order_of_rows_columns_and_files_gives_the_same_trajectories(data, t
     assert same(load(one, **HOW), expected)
     # Rows that lie far apart in time may make two episodes of a name that several files have.
     joined = load(paths, **HOW, max_gap="1h")
+    assert same(joined, expected)
     assert joined.observation_names == expected.observation_names
-    np.testing.assert_array_equal(joined.observations, expected.observations)
     np.testing.assert_array_equal(joined.step_values, expected.step_values)
+    np.testing.assert_array_equal(joined.has_final, expected.has_final)
 
 
 def test_an_incident_column_gives_both_piles_and_marks(log):
@@ -311,3 +312,42 @@ def test_deepracer_goes_in_with_flags_alone():
     assert (len(piles.nonpreferred), len(piles.unlabeled)) == (130, 70)
     assert piles.nonpreferred.steps + piles.unlabeled.steps == 30847
     assert piles.nonpreferred.marks.sum() == 130
+
+
+LIST = ["--episode", "drive", "--step", "stamp", "--observation", "speed,gap_*", "--action", "steer"]
+FILLED = [*LIST, "--fill", "gap_*=90", "--fill", "speed=previous"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "message"),
+    [
+        ({}, LIST, '"speed" is empty at episode a'),
+        ({"incident": [False] * 10}, FILLED, 'no episode is an incident, of 3; "incident" holds "false"'),
+        ({"incident": [True] * 10}, FILLED, "no episode is without an incident"),
+        ({"incident": None}, FILLED, 'no column "incident"'),
+        ({"stamp": [0] * 10}, FILLED, "may come once, but episode a has step 0 twice"),
+        ({"stamp": [0, None, *range(8)]}, FILLED, '"stamp" is empty in row 1'),
+        ({"steer": [9.0] + [0.0] * 9}, FILLED, "all actions lie in --action-low -1 --action-high 9"),
+        ({"steer": ["left"] * 10}, [*FILLED, "--action-kind", "continuous"], '"steer" must hold numbers'),
+        ({"steer": ["left"] * 10}, FILLED, '"steer" has 1 different values; a choice has 2 to 256'),
+        ({"speed": ["fast"] * 10}, FILLED, '"speed" must hold numbers, but holds string'),
+        ({}, [*FILLED, "--fill", "gpa=1"], 'no observation or action is called "gpa"'),
+        ({}, [*FILLED, "--fill", "gap_front=soon"], "can be filled with a number, previous or flag"),
+        ({}, [*FILLED, "--fill", "steer=flag"], "empty cells of an action can't be flagged"),
+        ({}, [*FILLED, "--max-gap", "soon"], "must be a number above 0, or a duration"),
+        ({}, [*FILLED, "--action-low", "1"], "action bounds come in pairs"),
+        ({}, [*FILLED, "--action-low", "1", "2", "--action-high", "3", "4"], "must be one number or 1"),
+        ({}, [*FILLED, "--incident-episodes", "z"], 'no episode "z"'),
+        ({}, [*FILLED, "--nonpreferred", "log.parquet"], "--logs holds all episodes"),
+    ],
+)
+def test_a_wrong_log_is_one_message_and_nothing_is_written(changes, flags, message, log, capsys):
+    path = log(**changes)
+    out = path.with_name("run")
+    command = ["train", "bc", "--logs", str(path), "--incident", "incident", *flags, "--out", str(out)]
+    assert main([*command, "--set", "updates=2"]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("error: ") == 1
+    assert "Traceback" not in told
+    assert [each.name for each in path.parent.iterdir()] == [path.name]

@@ -7,7 +7,7 @@ import pytest
 import safemil
 from safemil import stats
 from safemil.data import Trajectories, describe
-from safemil.evidence import Evidence
+from safemil.evidence import Evidence, Rule
 from safemil.report import cost_quality, decisions, episode_table, extreme_segments, moments, svg, wording
 from safemil.report.maps import CELLS, heat
 
@@ -185,3 +185,14 @@ def test_the_verdict_says_the_numbers_of_the_evidence_in_the_words_of_the_log(fo
     assert ("about 50 (40 to 60)" in text) == (grade != "none" and share is not None)
     assert ("chance would not find" in text) == (grade == "none")
     assert ("cloned from 112 drives" in text) == (grade != "none")
+
+
+def test_warnings_are_in_the_words_of_the_page(folder):
+    found = replace(
+        Evidence.load(folder / "run"),
+        length=Rule("short episodes", 0.98, 0.001),
+        auc=stats.Interval(0.8, 0.7, 0.9),
+    )
+    assert wording.warnings(found)[0].startswith(
+        "The length of an episode alone ranks incidents in 98% of the pairs (short episodes)"
+    )

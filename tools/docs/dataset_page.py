@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safemil.evaluate import Evaluation
 
+from safemil.behaviour.drivers import SHIPPED as DRIVERS
 from safemil.behaviour.paper import TABLE, Means
 from safemil.behaviour.plotting import NONPREFERRED, OTHER, PREFERRED, SETTINGS, scatters
 from safemil.behaviour.policy import shipped
 from safemil.data import Annotations, Trajectories, load_annotated, split
 from safemil.data.formats import read_manifest
 from safemil.data.splitting import kinds
+from safemil.evaluation import Evaluation
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = """# Datasets
@@ -77,23 +78,24 @@ CONTINUUM = """## A continuum of drivers
 
     safemil data make SafetyPointCircle2-v0 --behaviour continuum --out data/circle2
 
-makes episodes in which preferred and non-preferred are outcomes, not identities. A task has two drivers:
-networks that take their caution as an input, such as a target speed. Every episode draws its own caution,
-evenly from 0 to 1, and its own amount of noise in the actions, from an exponential distribution. During the
-episode the caution wanders: after a random number of steps it is drawn anew, around that of the episode. So
-a careful driver has careless stretches, and an incident happens at some steps of an episode, not at all.
-Clones see neither caution nor noise. The manifest of a dataset holds both for each episode. The benchmark
-still uses the policies above.
+makes episodes in which preferred and non-preferred are outcomes, not identities. So far {tasks}
+have drivers: networks that take their caution as an input, such as a target speed. Every episode draws its
+own caution, evenly from 0 to 1, and its own amount of noise in the actions, from an exponential distribution.
+During the episode the caution wanders: after a random number of steps it is drawn anew, around that of the
+episode. So a careful driver has careless stretches, and an incident happens at some steps of an episode, not
+at all of them. Clones see neither caution nor noise. The manifest of a dataset holds both for each episode.
+The benchmark still uses the policies above.
 
 A driver's card says what its input is, its values at caution 0 and 1, how far caution wanders, for how many
 steps it stays on average, and the mean noise. `tools/behaviour/ship_drivers.py` makes the drivers. Those of
-Walker2d, Ant and Circle2 are the networks of the policies above at two ages of a run of PPO, their setting an
-input again.
+Walker2d, Ant and Circle2 are networks of the policies above, from two ages of a run of PPO, with their
+setting as an input again.
 
 The table is made as the one above. "Share preferred" is that of each driver's preferred episodes among its
 preferred and non-preferred ones. "Fifths in both" counts the fifths of the range of caution, of each driver,
 that have episodes of both kinds. The clone is `bc-preferred` (preset `fast`), which is told which episodes
-are preferred; {clones}.
+are preferred; {clones}. A dataset is cloneable if its clone returns at least 90% of what preferred episodes
+return, and costs at most 15 more.
 """
 CAUTION = """
 ![Return and cost of every episode against its caution](continuum.svg)
@@ -163,9 +165,10 @@ def continuum_half(data: Path, clones: Path | None) -> str:
     told = (
         "its means are over " + " or ".join(f"{n} seed{'s' * (n > 1)}" for n in seeds)
         if seeds
-        else "not measured"
+        else "it has not been measured yet"
     )
-    return CONTINUUM.format(clones=told) + "\n" + table(titles, rows) + CAUTION
+    have = [task for task in TABLE if any((DRIVERS / task).glob("*.safetensors"))]
+    return CONTINUUM.format(clones=told, tasks=" and ".join(have)) + "\n" + table(titles, rows) + CAUTION
 
 
 def driver_row(

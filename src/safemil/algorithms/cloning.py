@@ -37,7 +37,7 @@ class Optimiser(NamedTuple):
     def init(self, net: N) -> optax.OptState:
         return self.transformation().init(net)
 
-    def step(self, net: N, grads: N, state: optax.OptState) -> tuple[N, optax.OptState]:
+    def update(self, net: N, grads: N, state: optax.OptState) -> tuple[N, optax.OptState]:
         updates, state = self.transformation().update(grads, state, net)
         return optax.apply_updates(net, updates), state
 
@@ -46,7 +46,7 @@ class Optimiser(NamedTuple):
     ) -> tuple[N, optax.OptState, Float[Array, ""]]:
         """Update by the gradient of `loss`; the value returned is the one before the update."""
         value, grads = jax.value_and_grad(loss)(net)
-        return *self.step(net, grads, state), value
+        return *self.update(net, grads, state), value
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _update_nu(
         return nu_loss(first, advantages, batch.known, config.discount, config.alpha), advantages
 
     (value, advantages), grads = jax.value_and_grad(loss, has_aux=True)(state.nu)
-    nu, opt = config.critic_optimiser.step(state.nu, grads, state.nu_opt)
+    nu, opt = config.critic_optimiser.update(state.nu, grads, state.nu_opt)
     w = correction(advantages / config.alpha) * batch.known
     return state._replace(nu=nu, nu_opt=opt), w, {"loss/nu": value, "weights/mean": w.mean()}
 
@@ -268,8 +268,8 @@ def _update_bound(
 
     grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     (value, cost), (grads_chi, grads_tau) = grad(state.chi, state.raw_tau)
-    chi, chi_opt = config.critic_optimiser.step(state.chi, grads_chi, state.chi_opt)
-    raw_tau, tau_opt = config.multiplier_optimiser.step(state.raw_tau, grads_tau, state.tau_opt)
+    chi, chi_opt = config.critic_optimiser.update(state.chi, grads_chi, state.chi_opt)
+    raw_tau, tau_opt = config.multiplier_optimiser.update(state.raw_tau, grads_tau, state.tau_opt)
     metrics = {"loss/chi": value, "tau": jax.nn.softplus(raw_tau)}
     return state._replace(chi=chi, chi_opt=chi_opt, raw_tau=raw_tau, tau_opt=tau_opt), cost, metrics
 

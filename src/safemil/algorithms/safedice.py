@@ -240,7 +240,7 @@ def _update_nu_and_policy(
         return nu_loss(nu(initial), advantages, batch.known, config.gamma), advantages
 
     (value, advantages), grads = jax.value_and_grad(loss, has_aux=True)(state.nu)
-    nu, nu_opt = config.nu_optimiser.step(state.nu, grads, state.nu_opt)
+    nu, nu_opt = config.nu_optimiser.update(state.nu, grads, state.nu_opt)
     weights = visit_weights(advantages, batch)
 
     state = state._replace(nu=nu, nu_opt=nu_opt)

@@ -422,7 +422,7 @@ def _update_cost(
         return cost_loss(*scores), scores
 
     (value, scores), grads = jax.value_and_grad(loss, has_aux=True)(state.cost)
-    cost, opt = config.cost_optimiser.step(state.cost, grads, state.cost_opt)
+    cost, opt = config.cost_optimiser.update(state.cost, grads, state.cost_opt)
     metrics = dict(zip(BAG_METRICS, (value, scores[0].mean(), scores[1].mean()), strict=True))
     return state._replace(cost=cost, cost_opt=opt), metrics
 

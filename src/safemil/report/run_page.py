@@ -51,7 +51,7 @@ def context(material: Material, *, progress: bool = False) -> dict[str, Any]:
         "evidence": evidence,
         "verdict": None if evidence is None else wording.verdict(evidence, names),
         "advice": None if evidence is None else wording.GRADES[evidence.grade],
-        "leaks": [] if evidence is None else evidence.leaks(),
+        "leaks": [] if evidence is None else wording.warnings(evidence),
         "in_task": policies.in_words(material),
         "described": described,
         "learned_from": material.learned_from,
@@ -129,6 +129,7 @@ def _learned(
     place = {row.number: i for i, row in enumerate(listed)}
     differs = {str(n): each for n, each in zip(against.episodes, against.otherwise, strict=True)}
     data |= {
+        "one": names.one,
         "numbers": [row.number for row in listed],
         "length": length,
         "columns": moments.content(material.run, held, risk, moment, detailed, progress=progress),

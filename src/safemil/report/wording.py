@@ -137,6 +137,15 @@ def facts(evidence: Evidence, names: Nouns) -> list[Fact]:
     ]
 
 
+def warnings(evidence: Evidence) -> list[str]:
+    """Trivial rules that rank as well, in the words of the page."""
+
+    def pairs(found: re.Match[str]) -> str:
+        return f"in {_percent(float(found[1]))} of the pairs"
+
+    return [re.sub(r"with AUC (\d\.\d+)", pairs, each) for each in evidence.leaks()]
+
+
 def _count(evidence: Evidence, share: float) -> int:
     return round(share * evidence.unlabeled)
 

@@ -127,6 +127,7 @@
     const table = $("episodes"), slider = $("step"), line = $("detail-line"), map = $("detail-map");
     const rows = () => [...table.tBodies[0].rows];
     const HEIGHT = 192;
+    const called = (name) => (/^\d+$/.test(name) ? `${data.one} ${name}` : name);
     let chosen = null, cursor = null, here = null, where = null, momentMark = null;
 
     const choose = (row) => {
@@ -251,7 +252,7 @@
 
     const show = () => {
       const step = Number(slider.value);
-      $("detail-title").textContent = chosen.name;
+      $("detail-title").textContent = called(chosen.name);
       const costly = (chosen.costly || []).some(([from, to]) => from <= step && step < to);
       const strong = document.createElement("b");
       const [steps, risk] = said(chosen, step);
@@ -343,18 +344,19 @@
       $("moment").setAttribute("aria-pressed", String(Boolean(moment)));
       $("unlabel").disabled = !found;
       $("label-status").textContent = found
-        ? `${chosen.name} is ${texts[found.label]}${moment ? `, at step ${found.step}` : ""}.`
-        : `${chosen.name} has no label yet.`;
+        ? `${called(chosen.name)} is ${texts[found.label]}${moment ? `, at step ${found.step}` : ""}.`
+        : `${called(chosen.name)} has no label yet.`;
       $("moment-key").hidden = !moment;
       const x = moment ? ((found.step - chosen.first + 0.5) * 600) / chosen.steps : 0;
       momentMark.setAttribute("d", moment ? `M${x} 0V150` : "");
     };
+    const earlier = () => review.labels.filter((each) => !labels.has(each.episode)); // of the run's own training
     const count = () => {
       const all = [...labels.values()];
       const parts = Object.keys(texts).map((name) => [all.filter((each) => each.label === name).length, name]);
       const given = parts.filter(([number]) => number).map(([number, name]) => `${number} ${name}`).join(", ");
-      const earlier = review.labels.length ? ` ${review.labels.length} from before this training are kept in the file.` : "";
-      $("label-count").textContent = (given ? `${given}.` : "None yet.") + earlier;
+      const before = earlier().length ? ` ${earlier().length} from before this training are kept in the file.` : "";
+      $("label-count").textContent = (given ? `${given}.` : "None yet.") + before;
       $("download").disabled = !labels.size;
       $("forget").disabled = !labels.size;
       for (const button of proposals) button.classList.toggle("done", labels.has(button.dataset.name));
@@ -389,7 +391,7 @@
     $("forget").addEventListener("click", () => { labels.clear(); changed(); });
     $("download").addEventListener("click", () => {
       const own = [...labels].map(([episode, each]) => ({ episode, label: each.label, step: each.step ?? null }));
-      const file = { format: review.format, unlabeled_sha256: review.unlabeled_sha256, labels: [...review.labels, ...own] };
+      const file = { format: review.format, unlabeled_sha256: review.unlabeled_sha256, labels: [...earlier(), ...own] };
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([JSON.stringify(file, null, 2) + "\n"], { type: "application/json" }));
       link.download = "labels.json";
