@@ -253,6 +253,7 @@ def test_reasons_and_values_of_a_step_are_named(visit, page):
     tab = visit(page)
     rows = tab.locator("#values tr")
     expect(rows).to_have_count(5)
+    tab.locator("#step").fill("20")
     before = rows.first.inner_text()
     tab.locator("#step").fill("3")
     assert rows.first.inner_text() != before
