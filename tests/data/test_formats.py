@@ -117,7 +117,7 @@ def test_a_folder_of_other_things_is_never_overwritten(format, walk, tmp_path):
     path = tmp_path / "precious"
     path.mkdir()
     (path / "thesis.txt").write_text("all of it")
-    with pytest.raises(InputError, match="never overwritten|no file ever replaces"):
+    with pytest.raises(InputError, match=r"never overwritten|no file ever replaces"):
         save(path, walk, format=format, overwrite=True)
     assert (path / "thesis.txt").read_text() == "all of it"
 
