@@ -1,5 +1,6 @@
 """What all tests share: strict JAX, a tiny dataset, and small networks."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,21 @@ FAST_COMPILING = {
 for option, value in FAST_COMPILING.items():
     jax.config.update(option, value)
     os.environ[option.upper()] = str(value)  # for the processes that tests start
+
+
+# Linux allows a process 65,530 memory mappings, of which a compiled program takes several; XLA crashes
+# without any left.
+MOST_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_mappings() -> Iterator[None]:
+    """Drop compiled programs before a process has as many memory mappings as the system allows."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
