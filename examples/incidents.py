@@ -21,8 +21,8 @@ from safemil.data import Columns
 from safemil.evaluation import evaluate
 
 TASK = "SafetyPointCircle2-v0"
-COLUMNS = Columns("trip", "tick", observation="sensor_*", action="thrust,turn")
-READING = ["--episode", "trip", "--step", "tick", "--observation", "sensor_*", "--action", "thrust,turn"]
+COLUMNS = Columns("trip", "tick", observation="obs_*", action="act_*")
+READING = ["--episode", "trip", "--step", "tick", "--observation", "obs_*", "--action", "act_*"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def write_logs(path: Path, settings: Settings) -> None:
     reported = set(draw.choice(unsafe, settings.reported, replace=False).tolist())
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        sensors = [f"sensor_{i}" for i in range(trips.observation_size)]
-        writer.writerow(["trip", "tick", *sensors, "thrust", "turn", "incident"])
+        sensors = [f"obs_{i}" for i in range(trips.observation_size)]  # matched by position in the simulator
+        writer.writerow(["trip", "tick", *sensors, "act_0", "act_1", "incident"])
         episodes = zip(trips.by_episode(trips.observations), trips.by_episode(trips.actions), strict=True)
         for trip, (observations, actions) in enumerate(episodes):
             for tick, (sensed, done) in enumerate(zip(observations.tolist(), actions.tolist(), strict=True)):

@@ -89,7 +89,7 @@ def test_the_help_of_a_command_opens_with_an_example_that_names_it(command, caps
     ("command", "usage"),
     [
         ("score", "RUN LOGS ... --out FILE"),
-        ("evaluate", "RUN --task TASK"),
+        ("evaluate", "RUN"),
         ("report", "RUN_OR_RESULTS [DATA] --out FILE"),
         ("algorithms", "[NAME]"),
         ("data convert", "LOGS OUT"),
@@ -300,7 +300,7 @@ def test_ctrl_c_in_the_demo_says_how_to_continue_its_training(monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["safemil", "demo"])
     monkeypatch.setattr("safemil.api.train", interrupt)
-    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda paths, needs, options: ({}, options))
+    monkeypatch.setattr("safemil.cli.verbs._load_piles", lambda paths, needs, options, *others: ({}, options))
     monkeypatch.setattr(
         "safemil.cli.demo.commands", lambda out, seed: [["train", "bc", "piles", "--out", "demo/bc"], []]
     )

@@ -294,7 +294,7 @@ def test_demo(before, work, monkeypatch):
         assert all(whole[name] == content for name, content in left.items())
 
 
-def run_here(cells, results, folder, workers, status):
+def run_here(cells, results, folder, workers, status, claims):
     """Run cells in this process, whose disk fails; the engine's workers are processes of their own."""
     for cell in cells:
         if cell.name not in FINISHED:

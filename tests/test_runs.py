@@ -86,7 +86,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "config.toml").write_text('title = "not a run"')
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(InputError, match="is not empty, and no run that can be resumed or overwritten"):
+        with pytest.raises(InputError, match="is not a run that can be resumed or overwritten"):
             RunDirectory(tmp_path).create(CONFIG, MANIFEST, **options)
     assert {each.name for each in tmp_path.iterdir()} == {"thesis.tex", "config.toml"}
 

@@ -317,8 +317,12 @@ def test_the_policy_clones_the_episodes_that_rank_lowest_out_of_bag(training, da
     np.testing.assert_allclose(state.weights.effective, lengths[kept].sum() / lengths.sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("cost_updates", [None, 4])
-@pytest.mark.parametrize("weighting", typing.get_args(safemil.Weighting))
+WEIGHTINGS = typing.get_args(safemil.Weighting)
+
+
+@pytest.mark.parametrize(
+    ("weighting", "cost_updates"), [*((each, None) for each in WEIGHTINGS), ("threshold", 4), ("episode", 4)]
+)
 def test_weights_of_a_checkpoint_are_computed_again_to_the_same_bits(weighting, cost_updates, dataset):
     threshold = 0.5 if weighting == "threshold" else None
     config = dataclasses.replace(

@@ -107,7 +107,8 @@ def test_a_trace_computes_what_the_function_does():
 
 def test_the_command_writes_both_forms_of_the_seed_asked_for(tmp_path, unlabeled, capsys):
     safemil.save(tmp_path / "logs.parquet", unlabeled)
-    random_run("bc", unlabeled, seeds=2).save(tmp_path / "run")
+    settings = {"updates": 2, "hidden_policy": [8]}
+    safemil.train("bc", unlabeled=unlabeled, seeds=2, out=tmp_path / "run", progress=False, **settings)
     RunDirectory(tmp_path / "run").note_sources({"unlabeled": tmp_path / "logs.parquet"}, Options())
     for form in ("onnx", "safetensors"):
         capsys.readouterr()

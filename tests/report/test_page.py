@@ -151,7 +151,7 @@ def test_piles_that_have_moved_are_asked_for(folder, tmp_path, capsys):
     ("more", "message"),
     [
         (["--out", "page.pdf"], "expected an HTML file"),
-        (["--out", "page.html", "--nonpreferred", "x"], "give --unlabeled beside"),
+        (["--out", "page.html", "--nonpreferred", "x"], "give --unlabeled as well as"),
         (["--out", "page.html", "--task", "SafetyPointGaol1-v0"], 'did you mean "SafetyPointGoal1-v0"'),
         (["--out", "page.html", "--task", "SafetyPointGoal1-v0"], "has 60 observation"),
         (["--out", "page.html", "--compare", "nowhere"], "is not a run"),

@@ -325,11 +325,11 @@ def convert(
     shards: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write episodes in another format, or, with --shards, a log of any size as a store.
+    """Write episodes in another format, or a log of any size as a store in shards.
 
     safemil data convert logs.csv logs.parquet --action-low -2 --action-high 2
 
-    A store in shards is made a piece of the log at a time; the same command goes on after it was stopped.
+    A store in shards is made in pieces; the same command goes on if stopped.
 
     Args:
         source: file or store of episodes

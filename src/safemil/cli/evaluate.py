@@ -19,7 +19,7 @@ def evaluate(
     seed: int = 0,
     stochastic: bool = False,
 ) -> None:
-    """Run a trained policy in a task or an environment: return, cost and length of each episode.
+    """Run a policy in a task or environment: return, cost, length of each episode.
 
     safemil evaluate runs/first --task SafetyPointGoal1-v0 --episodes 50
 

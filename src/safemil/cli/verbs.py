@@ -163,8 +163,9 @@ def score(
 
     safemil score runs/first logs.parquet --out risk.parquet
 
-    If --out is a folder, each file of logs gets a file of risks in it, under the same folders; the same
-    command goes on after it was stopped, and ends with exit code 1 if a file failed.
+    With a folder as --out, each file of logs gets a file of risks there.
+
+    The same command goes on after it was stopped; exit code 1: a file failed.
 
     Args:
         run: run folder

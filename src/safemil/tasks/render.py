@@ -147,11 +147,19 @@ def video(path: Path, fps: int) -> Iterator[Any]:
 
 
 def _check_readable(path: Path) -> None:
-    """Raise an error if a video has no index, which ffmpeg writes last: it says nothing of a full disk."""
-    import imageio_ffmpeg
+    """Raise an error if a video has no index, which ffmpeg writes last: it says nothing of a full disk.
 
-    with contextlib.closing(imageio_ffmpeg.read_frames(path)) as frames:
-        next(frames)
+    An .mp4 is a sequence of boxes, each with its size in four bytes and its name; the index is "moov".
+    """
+    with path.open("rb") as file:
+        while len(header := file.read(8)) == 8 and header[4:] != b"moov":
+            size = int.from_bytes(header[:4])
+            if size == 1:  # the size follows in eight bytes
+                size = int.from_bytes(file.read(8)) - 8
+            file.seek(max(size - 8, 0), os.SEEK_CUR)
+        index = int.from_bytes(header[:4]) - 8
+        if header[4:] != b"moov" or len(file.read(index)) < index:
+            raise OSError(errno.EIO, "the video has no index")
 
 
 def save_png(path: Path, picture: Picture) -> None:
