@@ -172,3 +172,10 @@ def test_nodes_that_are_unknown_or_too_large_are_refused(nodes, message):
     sizes = {"tall": np.zeros((10_000, 1), np.float32), "wide": np.zeros((1, 10_000), np.float32)}
     with pytest.raises(InputError, match=message):
         Graph.from_json(graph_json(*nodes), sizes)
+
+
+def test_a_graph_that_fits_one_row_only_is_refused_where_it_is_computed():
+    graph = Graph.from_json(graph_json(Node("Reshape", ("x",), "y", {"shape": [1, 2]})), {})
+    np.testing.assert_array_equal(graph.run("y", x=np.float32([[1, 2]])), [[1, 2]])
+    with pytest.raises(InputError, match=r"its y can't be computed .*: the file is damaged"):
+        graph.run("y", x=np.ones((3, 2), np.float32))

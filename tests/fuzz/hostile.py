@@ -103,7 +103,7 @@ def damaged_document(document: Any, rng: random.Random, values: list[Any]) -> An
     """Change one to three places: replace, delete, repeat, wrap, rename or exchange what is there."""
     changed = copy.deepcopy(document)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        known = list(places(changed))
+        known = list(places(changed)) if isinstance(changed, dict | list) else []
         if not known:
             break
         path = rng.choice(known)

@@ -313,6 +313,8 @@ def _block(
 def _matrix(values: pa.ChunkedArray, name: str) -> npt.NDArray[Any]:
     """Numbers of a feature, (frames, entries)."""
     flat = pc.list_flatten(values) if _is_list(values.type) else values
+    if pa.types.is_temporal(flat.type):
+        raise InputError(f'"{name}" holds times ({flat.type}), but its entries must be numbers.')
     if flat.null_count or values.null_count:
         raise InputError(f'"{name}" has empty entries; every number is needed.')
     return flat.to_numpy().reshape(len(values), -1)

@@ -90,7 +90,10 @@ class Graph:
         plan = self._plans.get(output)
         if plan is None:
             plan = self._plans[output] = _Plan(self, output)
-        return plan(inputs)
+        try:
+            return plan(inputs)
+        except (ValueError, IndexError) as error:  # of a file that was tried on one row and fails on others
+            raise InputError(f"its {output} can't be computed ({error}): the file is damaged") from None
 
     def needed(self, *outputs: str) -> list[Node]:
         """Nodes that these outputs depend on, in order."""
