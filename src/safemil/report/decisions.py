@@ -7,6 +7,7 @@ import numpy as np
 
 from safemil.api import Run
 from safemil.arrays import Bools, Doubles, Floats, Ints
+from safemil.attribution import cost_of_rows
 from safemil.data import Trajectories
 from safemil.data.trajectories import scaled_actions
 from safemil.report.moments import RISKY, Good
@@ -54,7 +55,7 @@ def compare(
     limit = 0.0 if choices or not len(among_good) else float(np.quantile(among_good, USUAL))
     otherwise = distances > limit
     logged = np.concatenate(risk)[sample].astype(np.float64)
-    theirs = _risk_of(run, held, sample, ours)
+    theirs = np.asarray(cost_of_rows(run.cost, held)(held.observations[sample], ours), np.float64)
     far = _far(held, sample, good, rng)
     lines = [
         _line(kind, rows, otherwise, logged, theirs, far)
@@ -83,21 +84,6 @@ def _distances(run: Run, held: Trajectories, rows: Ints) -> tuple[Doubles, Float
         chosen = np.where(np.arange(scaled.shape[1]) == scaled.argmax(axis=1)[:, None], 1, -1)
         scaled = chosen.astype(np.float32)
     return np.abs(scaled - held.actions[rows]).max(axis=1).astype(np.float64), scaled
-
-
-def _risk_of(run: Run, held: Trajectories, rows: Ints, actions: Floats) -> Doubles:
-    """Risk of other actions in logged states."""
-    other = Trajectories(
-        held.observations[rows],
-        actions,
-        [len(rows)],
-        action_low=held.action_low,
-        action_high=held.action_high,
-        observation_names=held.observation_names,
-        action_names=held.action_names,
-        action_categories=held.action_categories,
-    )
-    return run.cost(other)[0].astype(np.float64)
 
 
 def _far(held: Trajectories, rows: Ints, good: Good, rng: np.random.Generator) -> Bools:
