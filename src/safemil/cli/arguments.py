@@ -113,14 +113,23 @@ READING = Reading()
 
 def training_data(run: Path, unlabeled: Path | None, reading: Reading) -> "Trajectories":
     """Read the unlabeled pile of a run as training did, or another one as the flags say."""
-    from safemil.data.formats import read, read_piles
-    from safemil.runs import RunDirectory
+    from safemil.data.formats import read
 
     if unlabeled is not None:
         return read(unlabeled, reading.options()).trajectories
-    paths, options = RunDirectory(run).read_sources()
-    found = read_piles(paths, options)["unlabeled"].trajectories
-    RunDirectory(run).require_learned("unlabeled", found.content_hash())
+    return piles_of_training(run, "unlabeled")["unlabeled"]
+
+
+def piles_of_training(run: Path, *names: str) -> "dict[str, Trajectories]":
+    """Read piles that a run notes, if it does, which must be those that it was trained on."""
+    from safemil.data.formats import read_piles
+    from safemil.runs import RunDirectory
+
+    directory = RunDirectory(run)
+    noted = read_piles(*directory.read_sources())
+    found = {name: noted[name].trajectories for name in names if name in noted}
+    for name, pile in found.items():
+        directory.require_learned(name, pile.content_hash())
     return found
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from safemil.cli.arguments import READING, OutFile, PathFlag, ReadingFlags, RunPath
+from safemil.cli.arguments import READING, OutFile, PathFlag, ReadingFlags, RunPath, piles_of_training
 
 if TYPE_CHECKING:
     from safemil.api import Run
@@ -43,23 +43,22 @@ def guard(
     from statistics import median
 
     from safemil.api import Run
-    from safemil.data.formats import read_like, read_piles
+    from safemil.data.formats import read_like
     from safemil.errors import InputError
     from safemil.guard import calibrate, calibrate_by_evidence, count_caught, save
     from safemil.ownership import require_free
-    from safemil.runs import RunDirectory
 
     require_free(out, overwrite=overwrite)
     chosen = Run.load(run).of_seed(seed)
     options = reading.options().over(chosen.reading)
     caught = None
     if calm is None:
-        contents = read_piles(*RunDirectory(run).read_sources())
-        if "nonpreferred" not in contents:
+        noted = piles_of_training(run, "unlabeled", "nonpreferred")
+        if "nonpreferred" not in noted:
             raise InputError(
                 f"{chosen.algorithm} judges no episodes that it held out; give calm ones by --calm."
             )
-        piles = contents["unlabeled"].trajectories, contents["nonpreferred"].trajectories
+        piles = noted["unlabeled"], noted["nonpreferred"]
         found, caught = calibrate_by_evidence(chosen, *piles, alpha=alpha)
     else:
         found = calibrate(chosen, read_like(calm, options).trajectories, alpha=alpha)
@@ -88,14 +87,12 @@ def guard(
 
 def _of_training(chosen: "Run", run: Path, found: "Guard") -> "Caught | None":
     """Incidents of training, where they are still there and some networks did not see them."""
-    from safemil.data.formats import read_piles
     from safemil.errors import InputError
     from safemil.guard import heldout_incidents
-    from safemil.runs import RunDirectory
 
     try:
-        contents = read_piles(*RunDirectory(run).read_sources())
-        piles = contents["unlabeled"].trajectories, contents["nonpreferred"].trajectories
+        noted = piles_of_training(run, "unlabeled", "nonpreferred")
+        piles = noted["unlabeled"], noted["nonpreferred"]
         return heldout_incidents(found, chosen, *piles)
     except (InputError, KeyError):
         return None
